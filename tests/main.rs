@@ -59,6 +59,7 @@ mod kill;
 mod late;
 mod late_steps;
 mod leaks;
+mod learned_weights;
 mod learning;
 mod lineage;
 mod many_columns;

@@ -127,10 +127,11 @@ pub use leak_check::{
 pub use part_context::PartContext;
 pub use portable_artifact::portable_artifact_steps;
 pub use predict::{
-    EnsembleCombination, ForecastColumns, ForecastEnsemble, ForecastExamples, ForecastExpectation,
-    ForecastFormat, ForecastLayout, ForecastPoint, LoadedModel, MissingKnown, ModelClasses,
-    ModelPredictor, PredictConfig, PredictTransform, PredictedRows, Predictions, SeriesExample,
-    SeriesKey, SeriesPoint, class_column, prediction_fields, quantile_column,
+    EnsembleCombination, EnsembleMember, EnsembleReport, ForecastColumns, ForecastEnsemble,
+    ForecastExamples, ForecastExpectation, ForecastFormat, ForecastLayout, ForecastPoint,
+    LoadedModel, MissingKnown, ModelClasses, ModelPredictor, PredictConfig, PredictTransform,
+    PredictedRows, Predictions, SeriesExample, SeriesKey, SeriesPoint, class_column,
+    prediction_fields, quantile_column,
 };
 pub use preview::Preview;
 pub use preview_options::PreviewOptions;

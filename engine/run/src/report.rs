@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::day_report::DayReport;
 use crate::expectations::ExpectationReport;
-use crate::predict::ForecastLayout;
+use crate::predict::{EnsembleReport, ForecastLayout};
 use crate::run_record::{
     LISTED_MAX, RecordedDeadline, RecordedModel, RecordedOutput, RecordedRule, RunRecord,
     RunRecordState,
@@ -483,7 +483,7 @@ pub struct GroupFallback {
 }
 
 /// A published forecast.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ForecastReport {
     /// The sink.
     pub sink: String,
@@ -515,6 +515,9 @@ pub struct ForecastReport {
     /// Rows for which a window found no earlier value.
     #[serde(skip_serializing_if = "is_zero")]
     pub rows_without_history: u64,
+    /// Learned weights of its ensemble.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ensemble: Option<EnsembleReport>,
     /// Meaning of the columns.
     #[serde(skip)]
     pub layout: ForecastLayout,

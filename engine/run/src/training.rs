@@ -135,6 +135,11 @@ impl UnpublishedModel {
         &self.training.name
     }
 
+    /// Id of everything that determines it.
+    pub fn id(&self) -> ContentId {
+        self.id
+    }
+
     /// The artifact that its features are made with, where that is one of an earlier run.
     pub fn earlier(&self) -> Option<&Arc<PreviousArtifact>> {
         self.earlier.as_ref()

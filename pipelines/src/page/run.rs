@@ -4,8 +4,8 @@ use std::time::SystemTime;
 
 use forebay_model::{ChangeKind, Fault, Pipeline, type_text_label};
 use forebay_run::{
-    ColumnImportance, DayReport, ExpectationReport, ModelReport, OutputColumn, OutputSum, RunCost,
-    RunRecord, RunReport,
+    ColumnImportance, DayReport, EnsembleReport, ExpectationReport, ModelReport, OutputColumn,
+    OutputSum, RunCost, RunRecord, RunReport,
 };
 use forebay_storage::EpochReport;
 
@@ -608,7 +608,33 @@ fn forecast_blocks(report: &RunReport) -> Vec<Block> {
     let head = ["sink", "#rows", "#series", "#steps", "data until", "place"];
     let mut blocks = vec![Block::table("Forecasts", &head, rows.collect())];
     for forecast in &report.forecasts {
+        if let Some(ensemble) = &forecast.ensemble {
+            blocks.push(weights_table(&forecast.sink, ensemble));
+        }
         blocks.push(sum_table(&forecast.sink, &forecast.sum));
     }
     blocks
+}
+
+/// Learned weights of an ensemble, with the errors of its members on folds.
+fn weights_table(sink: &str, ensemble: &EnsembleReport) -> Block {
+    let mut rows = Vec::with_capacity(ensemble.members.len() + 1);
+    for member in &ensemble.members {
+        rows.push(vec![
+            Cell::text(member.model.clone()),
+            Cell::number(format!("{:.3}", member.weight)),
+            Cell::number(format!("{:.4}", member.error)),
+        ]);
+    }
+    rows.push(vec![
+        Cell::text("weighted mean".to_owned()),
+        Cell::number(String::new()),
+        Cell::number(format!("{:.4}", ensemble.error)),
+    ]);
+    let title = format!(
+        "Weights of {sink}, learned on {} of {} folds",
+        units::rows(ensemble.rows),
+        ensemble.folds.len()
+    );
+    Block::table(&title, &["member", "#weight", "#scaled error"], rows)
 }

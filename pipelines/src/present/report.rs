@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use forebay_model::{Fault, Result, hide_secrets};
 use forebay_run::{
-    ContinuedReport, ExpectationReport, ForecastReport, FutureReport, LeftOutReport, OutputReport,
-    PassReport, RunReport,
+    ContinuedReport, EnsembleReport, ExpectationReport, ForecastReport, FutureReport,
+    LeftOutReport, OutputReport, PassReport, RunReport,
 };
 use forebay_storage::timestamp::format_utc;
 use forebay_storage::{Event, EventListener, IgnoreEvents, peak_resident_bytes};
@@ -357,14 +357,16 @@ fn forecast_text(forecast: &ForecastReport) -> String {
         crossed,
         sum,
         rows_without_history,
+        ensemble,
         ..
     } = forecast;
+    let weights = ensemble.as_ref().map_or_else(String::new, weights_text);
     let until_text = known_until
         .as_ref()
         .map_or_else(String::new, |time| format!(", data until {time}"));
     let moved = moved_text(*clipped, *crossed);
     format!(
-        "{sink}: {} = {} series x {steps}{until_text}{}{moved}\n  model {}\n  {data}\n{}",
+        "{sink}: {} = {} series x {steps}{until_text}{}{moved}\n  model {}\n{weights}  {data}\n{}",
         units::rows(*rows),
         units::grouped(*series),
         left_out(*ended),
@@ -375,6 +377,42 @@ fn forecast_text(forecast: &ForecastReport) -> String {
         },
         history_text(*rows_without_history) + &values_text(sum),
     )
+}
+
+/// A line with the learned weights of an ensemble, and one with errors.
+fn weights_text(ensemble: &EnsembleReport) -> String {
+    let mut weights = Vec::with_capacity(ensemble.members.len());
+    let mut errors = Vec::with_capacity(ensemble.members.len());
+    for member in &ensemble.members {
+        weights.push(format!("{:.3} of {}", member.weight, member.model));
+        errors.push(format!("{:.4} of {}", member.error, member.model));
+    }
+    let mut text = format!(
+        "  weights {}, learned on {} of {} folds\n  scaled error {:.4} of the ensemble, {}\n",
+        weights.join(" + "),
+        units::rows(ensemble.rows),
+        ensemble.folds.len(),
+        ensemble.error,
+        errors.join(", ")
+    );
+    for (rows, reason) in [
+        (
+            ensemble.rows_incomplete,
+            "without a value or a forecast of a member",
+        ),
+        (
+            ensemble.rows_unscaled,
+            "of series without seasonal differences before the first fold",
+        ),
+    ] {
+        if rows > 0 {
+            text += &format!(
+                "  {} {reason} do not count for the weights\n",
+                units::rows(rows)
+            );
+        }
+    }
+    text
 }
 
 /// Instructions for reading an output whose directory holds more than its rows.

@@ -23,7 +23,7 @@ pub use tables::TableReferences;
 pub use verify::{CorruptFile, VerifyReport};
 
 /// Directories below the root, one for each kind of entries.
-const KINDS: [&str; 17] = [
+const KINDS: [&str; 18] = [
     "states",
     "partials",
     "carries",
@@ -36,6 +36,7 @@ const KINDS: [&str; 17] = [
     "checkpoints",
     "costs",
     "expected",
+    "ensembles",
     "exchanges",
     "rows",
     RUNS,
@@ -73,8 +74,8 @@ pub struct StateDirectory {
 #[derive(Debug, Clone, Serialize)]
 pub struct KindUsage {
     /// `states`, `partials`, `carries`, `shards`, `passes`, `gathered`, `artifacts`, `fits`, `notes`,
-    /// `checkpoints`, `costs`, `expected`, `exchanges`, `rows`, `runs`, `tables`, `history`,
-    /// `temporary`.
+    /// `checkpoints`, `costs`, `expected`, `ensembles`, `exchanges`, `rows`, `runs`, `tables`,
+    /// `history`, `temporary`.
     pub kind: String,
     /// Number of entries.
     pub entries: u64,

@@ -80,6 +80,8 @@ impl StateDirectory {
         roots.names.insert(("costs", pointer.name.clone()));
         // Expectations compare with these rows.
         roots.names.insert(("expected", pointer.name.clone()));
+        // Runs without trainings combine models by these weights.
+        roots.names.insert(("ensembles", pointer.name.clone()));
         // The next run continues the rows that were written for its trainings.
         roots.names.insert(("rows", pointer.name.clone()));
         let newest = self.json(&pointer.place)?.unwrap_or_default();

@@ -12,7 +12,7 @@ use crate::deadline::{
 };
 use crate::degradation::{replace_findings, skip_optional};
 use crate::executor::{DeadlinePlan, RunExecutor};
-use crate::predict::{forecast_pass_name, naive_passes};
+use crate::predict::{forecast_pass_name, learns_weights, naive_passes, weights_pass_name};
 use crate::previous_artifact::PreviousArtifact;
 use crate::run_mode::RunMode;
 use crate::training::training_pass_name;
@@ -183,6 +183,13 @@ fn add_final_passes(
                 }
                 let training = model_pass(training_pass_name(training), total);
                 option.passes.push(training);
+            }
+            for sink in &pipeline.predictions {
+                if learns_weights(sink) {
+                    option
+                        .passes
+                        .push(model_pass(weights_pass_name(sink), total));
+                }
             }
         }
         for sink in &pipeline.predictions {

@@ -98,7 +98,16 @@ impl RunAttempt<'_> {
             session, pipeline, ..
         } = run.executed.bound;
         match (run.newest(), self.mode) {
-            (Some(artifact), _) => session.plan_forecasts(pipeline, artifact, &run.trained),
+            (Some(artifact), _) => {
+                // Boundaries of the split that are counted from the newest time move with the folds.
+                let weights = session.learned_weights(
+                    self.whole,
+                    &run.trained,
+                    self.interval,
+                    self.monitor,
+                )?;
+                session.plan_forecasts(pipeline, artifact, &run.trained, &weights)
+            }
             (None, RunMode::Run) => {
                 session.plan_earlier_forecasts(pipeline, &run.executed.executor.store)
             }

@@ -56,10 +56,37 @@ pub(super) struct Scores {
     quantiles: ForecastQuantiles,
 }
 
+/// Names of the tables that a query over forecasts reads.
+pub(super) struct ScoredTables {
+    /// The values that came.
+    pub values: String,
+    /// The forecasts of all folds and forecasters.
+    pub forecasts: String,
+    /// The scale of the errors of each series.
+    pub scales: String,
+}
+
 impl Evaluation<'_> {
     /// Joins and sums; `dir` holds intermediate files.
     pub fn run(&self, dir: &Path) -> Result<Scores> {
-        let pipeline = self.scoring_pipeline(dir)?;
+        let mut cells = Vec::new();
+        self.read_rows(dir, &|tables| self.query(tables), &mut |batch| {
+            self.read_cells(batch, &mut cells)
+        })?;
+        Ok(Scores {
+            cells,
+            quantiles: self.quantiles.clone(),
+        })
+    }
+
+    /// Writes the rows of a query over forecasts and values to `dir`, and passes them on in their order.
+    pub fn read_rows(
+        &self,
+        dir: &Path,
+        query: &dyn Fn(&ScoredTables) -> String,
+        read: &mut dyn FnMut(&RecordBatch) -> Result<()>,
+    ) -> Result<()> {
+        let pipeline = self.scoring_pipeline(dir, query)?;
         let session = Session {
             deadline: None,
             ..self.session.for_inner_run(self.session.options.clone())
@@ -73,26 +100,28 @@ impl Evaluation<'_> {
         let source = files.source(&output.data)?;
         let dataset = source.discover(&self.session.io, &[])?;
         let request = ScanRequest::of_all_columns(&dataset.schema);
-        let mut cells = Vec::new();
         for span in &dataset.spans {
             for chunk in source.open(&self.session.io, span, &request)? {
-                self.read_cells(&chunk?.batch, &mut cells)?;
+                read(&chunk?.batch)?;
             }
         }
-        Ok(Scores {
-            cells,
-            quantiles: self.quantiles.clone(),
-        })
+        Ok(())
     }
 
     /// The pipeline up to the rows that `future_rows` gets, and a query over them and the forecasts.
-    fn scoring_pipeline(&self, dir: &Path) -> Result<Pipeline> {
+    fn scoring_pipeline(
+        &self,
+        dir: &Path,
+        query: &dyn Fn(&ScoredTables) -> String,
+    ) -> Result<Pipeline> {
         let (node, future_position) = step_of_future(self.pipeline, &self.sink.from)?;
-        let values = self.new_name("values");
-        let forecasts = self.new_name("forecasts");
+        let tables = ScoredTables {
+            values: self.new_name("values"),
+            forecasts: self.new_name("forecasts"),
+            scales: self.new_name("scales"),
+        };
         let scores = self.new_name("scores");
         let history = self.new_name("history");
-        let scales = self.new_name("scales");
         let time = self.future.source.field_with_name(&self.future.time)?;
         let origin = if time.data_type().is_temporal() {
             sql_literal(self.from, time.data_type())
@@ -120,7 +149,7 @@ impl Evaluation<'_> {
         pipeline.predictions.clear();
         let forecasts_path = self.forecasts.display().to_string();
         pipeline.sources.push(PipelineSource {
-            name: forecasts.clone(),
+            name: tables.forecasts.clone(),
             format: ForecastFormat::Parquet.name().to_owned(),
             // Of a forecast that was published as text, numbers are wider than those of the naive ones, and only the
             // columns that are needed here are read.
@@ -136,20 +165,22 @@ impl Evaluation<'_> {
             days: Default::default(),
             at: None,
         });
-        pipeline
-            .nodes
-            .push(PipelineNode::new(&values, input.clone(), value_steps));
+        pipeline.nodes.push(PipelineNode::new(
+            &tables.values,
+            input.clone(),
+            value_steps,
+        ));
         pipeline
             .nodes
             .push(PipelineNode::new(&history, input, history_steps));
         pipeline.nodes.push(PipelineNode::new(
-            &scales,
+            &tables.scales,
             NodeInput::Sql(self.scales_query(&history)),
             Vec::new(),
         ));
         pipeline.nodes.push(PipelineNode::new(
             &scores,
-            NodeInput::Sql(self.query(&values, &forecasts, &scales)),
+            NodeInput::Sql(query(&tables)),
             Vec::new(),
         ));
         let files = IntermediateFiles::new(self.session.connectors.as_ref());
@@ -190,19 +221,28 @@ impl Evaluation<'_> {
         let label = sql_name(self.label);
         let time = sql_name(&self.future.time);
         let season = self.season_rows;
+        // Running sums are those of rows in order of time, and the last of them is the greatest. A sum over a group would
+        // depend on the order in which threads add its rows.
+        let running = format!(
+            "OVER ({partition}ORDER BY {time} ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)"
+        );
         format!(
-            "SELECT {listed}avg(abs(change)) AS scale, avg(change * change) AS squared_scale \
-             FROM (SELECT {listed}\
+            "SELECT {listed}max(absolute) / max(differences) AS scale, \
+             max(squared) / max(differences) AS squared_scale \
+             FROM (SELECT {listed}sum(abs(change)) {running} AS absolute, \
+             sum(change * change) {running} AS squared, \
+             nullif(count(change) {running}, 0) AS differences \
+             FROM (SELECT {listed}{time}, \
              value - lag(value, {season}) OVER ({partition}ORDER BY {time}) AS change \
              FROM (SELECT {listed}{time}, \
              nullif(CAST({label} AS DOUBLE), CAST('NaN' AS DOUBLE)) AS value \
-             FROM {}) AS past) AS changes{grouped}",
+             FROM {}) AS past) AS changes) AS sums{grouped}",
             sql_name(history)
         )
     }
 
     /// SQL query with one row of error sums per fold, forecaster, step and group.
-    fn query(&self, values: &str, forecasts: &str, scales: &str) -> String {
+    fn query(&self, tables: &ScoredTables) -> String {
         let groups: String = (0..self.by.len())
             .map(|number| format!(", group_{number}"))
             .collect();
@@ -218,18 +258,11 @@ impl Evaluation<'_> {
             })
             .collect();
         let same = same_series_and_time(&self.future.keys, &self.future.time);
-        let same_series = if self.future.keys.is_empty() {
-            "true".to_owned()
-        } else {
-            same_columns("f", "s", self.future.keys.iter().map(String::as_str))
-        };
-        let label = sql_name(self.label);
+        let same_series = same_series(&self.future.keys);
+        let came = number_sql("v", self.label);
         // A row without a prediction has no error, so that its value counts as none that came: else the sums of values
         // would hold more rows than those of errors.
-        let predicted = format!(
-            "nullif(CAST(f.{} AS DOUBLE), CAST('NaN' AS DOUBLE))",
-            sql_name(self.prediction)
-        );
+        let predicted = number_sql("f", self.prediction);
         let QuantileSql { columns, sums } = self.quantile_sql();
         format!(
             "SELECT fold, forecaster, step{groups}, count(came) AS rows, count(*) - count(came) \
@@ -247,14 +280,13 @@ impl Evaluation<'_> {
              FROM (SELECT CAST(f.fold AS BIGINT) AS fold, CAST(f.forecaster AS BIGINT) AS \
              forecaster, \
              CAST(f.step AS BIGINT) AS step{grouped}, {predicted} AS predicted{columns}, \
-             CASE WHEN {predicted} IS NOT NULL \
-             THEN nullif(CAST(v.{label} AS DOUBLE), CAST('NaN' AS DOUBLE)) END AS came, \
+             CASE WHEN {predicted} IS NOT NULL THEN {came} END AS came, \
              s.scale, s.squared_scale \
              FROM {} f LEFT JOIN {} v ON {same} LEFT JOIN {} s ON {same_series}) AS forecast_rows \
              GROUP BY fold, forecaster, step{groups}",
-            sql_name(forecasts),
-            sql_name(values),
-            sql_name(scales),
+            sql_name(&tables.forecasts),
+            sql_name(&tables.values),
+            sql_name(&tables.scales),
         )
     }
 
@@ -355,8 +387,24 @@ impl Evaluation<'_> {
 ///
 /// All columns are compared by `IS NOT DISTINCT FROM`: the query engine joins by them only where no column is compared by
 /// `=`, and else meets every series with every series of the same time. Neither side has a null time.
-fn same_series_and_time(keys: &[String], time: &str) -> String {
+pub(super) fn same_series_and_time(keys: &[String], time: &str) -> String {
     same_columns("f", "v", keys.iter().map(String::as_str).chain([time]))
+}
+
+/// The condition that a forecast `f` and a scale `s` are of the same series.
+pub(super) fn same_series(keys: &[String]) -> String {
+    if keys.is_empty() {
+        return "true".to_owned();
+    }
+    same_columns("f", "s", keys.iter().map(String::as_str))
+}
+
+/// A column of a table as numbers, in SQL. NaN is null.
+pub(super) fn number_sql(table: &str, column: &str) -> String {
+    format!(
+        "nullif(CAST({table}.{} AS DOUBLE), CAST('NaN' AS DOUBLE))",
+        sql_name(column)
+    )
 }
 
 /// The condition that columns of two tables are equal, or both null.
@@ -433,7 +481,7 @@ fn score_column<'b>(batch: &'b RecordBatch, name: &str) -> Result<&'b ArrayRef> 
     column.ok_or_else(|| Fault::internal(format!("scores without `{name}`")))
 }
 
-fn numbers(batch: &RecordBatch, name: &str) -> Result<Float64Array> {
+pub(super) fn numbers(batch: &RecordBatch, name: &str) -> Result<Float64Array> {
     let column = cast(score_column(batch, name)?, &DataType::Float64)?;
     Ok(column.as_primitive::<Float64Type>().clone())
 }

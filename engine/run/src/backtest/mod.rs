@@ -7,18 +7,22 @@
 //! one more pipeline, which scores them.
 
 mod coverage;
+mod ensemble;
 mod evaluate;
+mod member_errors;
 mod origins;
 mod published;
 mod report;
 mod scores;
 mod skill;
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 use std::time::Instant;
 
 use arrow::datatypes::Field;
+use forebay_execute::SourceInput;
 use forebay_model::{
     CalendarSpan, ColumnClock, DAY_NANOSECONDS, Fault, Pipeline, PipelineSink, Result, TimeCutoff,
     TimeLength, codes, tick_nanoseconds,
@@ -61,6 +65,18 @@ pub struct BacktestOptions {
     pub by: Vec<String>,
 }
 
+/// Times of folds.
+struct FoldTimes<'a> {
+    /// Number of folds.
+    folds: usize,
+    /// The distance of their origins; the horizon where left out.
+    every: Option<&'a str>,
+    /// The end of the last fold; one step after the last row where left out.
+    until: Option<TimeCutoff>,
+    /// The end of what is known, which no fold exceeds.
+    known_before: Option<TimeCutoff>,
+}
+
 /// A way to forecast.
 struct Forecaster {
     name: String,
@@ -87,32 +103,13 @@ impl Session {
         let flow = longest
             .ok_or_else(|| Fault::internal("a backtest of no forecast"))?
             .future;
-        let source = history_source(&bound, flow)?;
-        let time = &flow.time;
-        let input = inputs
-            .get(source)
-            .ok_or_else(|| Fault::internal("a source without data"))?;
-        if input.dataset.schema.field_with_name(time).is_err() {
-            return Err(computed_time_fault(time, source));
-        }
-        let range = TimeRange::of(&self.io, input, time)?;
-        let range = range.ok_or_else(|| {
-            Fault::new(codes::EMPTY, "the history has no row with a time").column(time)
-        })?;
-        let horizon = horizon_span(flow, &range.field);
-        let end = match &options.until {
-            Some(until) => TimeCutoff::before(until)
-                .last_tick(&range.field)?
-                .saturating_add(1),
-            None => step_after(range.max, horizon, flow.steps, &range.field)?,
+        let times = FoldTimes {
+            folds: options.folds,
+            every: options.every.as_deref(),
+            until: options.until.as_ref().map(TimeCutoff::before),
+            known_before: None,
         };
-        let known_times = KnownTimes {
-            time: &range.field,
-            first: range.min,
-            end,
-            horizon,
-        };
-        let origins = known_times.origins(options.folds, options.every.as_deref())?;
+        let origins = self.fold_origins(&inputs, &bound, flow, &times)?;
 
         let scratch = ScratchDir::new(Some(&self.state()?), self.watch.clone())?;
         let mut folds = Vec::new();
@@ -151,6 +148,43 @@ impl Session {
             folds,
             forecasts,
         })
+    }
+
+    /// The times from which folds forecast, in order.
+    fn fold_origins(
+        &self,
+        inputs: &BTreeMap<String, SourceInput>,
+        bound: &BoundPipeline,
+        flow: &FutureFlow,
+        times: &FoldTimes<'_>,
+    ) -> Result<Vec<ForecastOrigin>> {
+        let source = history_source(bound, flow)?;
+        let time = &flow.time;
+        let input = inputs
+            .get(source)
+            .ok_or_else(|| Fault::internal("a source without data"))?;
+        if input.dataset.schema.field_with_name(time).is_err() {
+            return Err(computed_time_fault(time, source));
+        }
+        let range = TimeRange::of(&self.io, input, time)?;
+        let range = range.ok_or_else(|| {
+            Fault::new(codes::EMPTY, "the history has no row with a time").column(time)
+        })?;
+        let horizon = horizon_span(flow, &range.field);
+        let mut end = match &times.until {
+            Some(until) => until.last_tick(&range.field)?.saturating_add(1),
+            None => step_after(range.max, horizon, flow.steps, &range.field)?,
+        };
+        if let Some(known_before) = &times.known_before {
+            end = end.min(known_before.last_tick(&range.field)?.saturating_add(1));
+        }
+        let known_times = KnownTimes {
+            time: &range.field,
+            first: range.min,
+            end,
+            horizon,
+        };
+        known_times.origins(times.folds, times.every)
     }
 
     /// The forecasts of a pipeline, each with the ways to forecast that it is compared with.
@@ -377,27 +411,31 @@ impl<'a> ForecastBacktest<'a> {
 
     /// Rows of the season by which errors are scaled; 1 where the forecast has none, or none of whole steps.
     fn season_rows(&self, time: &Field) -> u64 {
-        let season = self.config.season.as_deref();
-        let Some((season, every)) = season.zip(self.every.as_deref()) else {
-            return 1;
-        };
-        let season = length_span(season, time);
-        let every = length_span(every, time);
-        let rows = season.zip(every).and_then(|(season, every)| {
-            let is_months = every.months > 0;
-            let (whole, part) = if is_months {
-                (season.months, every.months)
-            } else {
-                (season.ticks, every.ticks)
-            };
-            (part > 0 && whole % part == 0).then(|| whole / part)
-        });
-        rows.map_or(1, |rows| rows.max(1) as u64)
+        season_rows(self.config.season.as_deref(), self.every.as_deref(), time)
     }
 
     fn directory(&self, scratch: &Path) -> std::path::PathBuf {
         scratch.join(format!("forecasts-{}", self.number))
     }
+}
+
+/// Rows of a season, where rows come `every` so often; 1 without a season, or without one of whole steps.
+fn season_rows(season: Option<&str>, every: Option<&str>, time: &Field) -> u64 {
+    let Some((season, every)) = season.zip(every) else {
+        return 1;
+    };
+    let season = length_span(season, time);
+    let every = length_span(every, time);
+    let rows = season.zip(every).and_then(|(season, every)| {
+        let is_months = every.months > 0;
+        let (whole, part) = if is_months {
+            (season.months, every.months)
+        } else {
+            (season.ticks, every.ticks)
+        };
+        (part > 0 && whole % part == 0).then(|| whole / part)
+    });
+    rows.map_or(1, |rows| rows.max(1) as u64)
 }
 
 /// The label of a pipeline that forecasts it.

@@ -74,7 +74,8 @@ impl CombinedModels {
         ensemble: &ForecastEnsemble,
     ) -> CombinedModels {
         let rule = match ensemble.combine {
-            EnsembleCombination::Mean => {
+            // Learned weights are those of the configuration by now.
+            EnsembleCombination::Mean | EnsembleCombination::Nnls => {
                 CombinationRule::Mean(whole_weights(&ensemble.weights, models.len()))
             }
             EnsembleCombination::Median => CombinationRule::Median,
@@ -456,6 +457,7 @@ mod tests {
             with: vec!["theta".to_owned()],
             combine,
             weights: weights.to_vec(),
+            ..ForecastEnsemble::default()
         };
         let combined = CombinedModels::of_ensemble(two_models(), &ensemble);
         assert_eq!(combined.columns(), ["price", "item", "qty"]);

@@ -1,6 +1,6 @@
 //! Configuration of a forecast in a spec.
 
-use forebay_model::{ConfigError, ConfigResult, TimeLength, length_hint};
+use forebay_model::{ConfigError, ConfigResult, PipelineSink, TimeLength, length_hint};
 use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -101,12 +101,24 @@ pub struct ForecastEnsemble {
     /// The combination.
     #[serde(default, skip_serializing_if = "EnsembleCombination::is_mean")]
     pub combine: EnsembleCombination,
-    /// Weights of a mean, that of `model` first; equal ones when left out. Only their ratios count. They are declared, not
-    /// learned: models of single series go on over the validation rows, so that no forecasts of these rows by all members
-    /// exist.
+    /// Weights of a mean, that of `model` first; equal ones when left out. Only their ratios count. `combine: nnls` learns
+    /// them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub weights: Vec<f64>,
+    /// Number of folds that `combine: nnls` learns on: 3 when left out. Each trains and forecasts with all members once
+    /// more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub folds: Option<u32>,
+    /// Length between the times from which folds forecast, such as `28d`: the horizon when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub every: Option<String>,
 }
+
+/// Folds that weights are learned on, where the spec names no number.
+const FOLDS_DEFAULT: u32 = 3;
+
+/// Members of an ensemble whose weights are learned, at most: the time doubles with each.
+const LEARNED_MEMBERS_MAX: usize = 12;
 
 /// Combination of the predictions of several models.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -117,12 +129,21 @@ pub enum EnsembleCombination {
     Mean,
     /// The median of each row.
     Median,
+    /// A weighted mean. Its weights are not negative, add up to one, and have the least squares of errors on folds of a
+    /// backtest within the run. Each series counts in units of its seasonal differences.
+    Nnls,
 }
 
 impl EnsembleCombination {
     fn is_mean(&self) -> bool {
         *self == EnsembleCombination::Mean
     }
+}
+
+/// True if a `predict` sink has an ensemble whose weights are learned.
+pub(crate) fn learns_weights(sink: &PipelineSink) -> bool {
+    let config: Result<PredictConfig, _> = serde_json::from_value(sink.config.clone());
+    config.is_ok_and(|config| config.learned_ensemble().is_some())
 }
 
 /// Expected scores of a forecast, over all folds.
@@ -223,6 +244,33 @@ impl PredictConfig {
         names
     }
 
+    /// The ensemble, if its weights are learned.
+    pub(crate) fn learned_ensemble(&self) -> Option<&ForecastEnsemble> {
+        let ensemble = self.ensemble.as_ref()?;
+        (ensemble.combine == EnsembleCombination::Nnls).then_some(ensemble)
+    }
+
+    /// The names of the members of the ensemble, as reports have them.
+    pub(super) fn member_names(&self) -> Vec<String> {
+        let alone = PredictConfig {
+            ensemble: None,
+            ..self.clone()
+        };
+        let mut names = vec![alone.models_text()];
+        if let Some(ensemble) = &self.ensemble {
+            names.extend(ensemble.with.iter().cloned());
+        }
+        names
+    }
+
+    /// The configuration with learned weights.
+    pub(super) fn with_weights(mut self, weights: Vec<f64>) -> PredictConfig {
+        if let Some(ensemble) = &mut self.ensemble {
+            ensemble.weights = weights;
+        }
+        self
+    }
+
     /// The models in words, as reports name them.
     pub(crate) fn models_text(&self) -> String {
         let mut text = self.model.clone();
@@ -254,6 +302,7 @@ impl PredictConfig {
                 return Err(ConfigError::at("ensemble.with", message));
             }
         }
+        ensemble.check_folds()?;
         ensemble.check_weights()
     }
 
@@ -309,6 +358,41 @@ impl PredictConfig {
 }
 
 impl ForecastEnsemble {
+    /// Number of folds that weights are learned on.
+    pub(crate) fn fold_count(&self) -> usize {
+        self.folds.unwrap_or(FOLDS_DEFAULT) as usize
+    }
+
+    fn check_folds(&self) -> ConfigResult<()> {
+        let learns = self.combine == EnsembleCombination::Nnls;
+        let members = self.with.len() + 1;
+        if learns && members > LEARNED_MEMBERS_MAX {
+            let message = format!(
+                "weights of {LEARNED_MEMBERS_MAX} models are learned at most, and there are \
+                 {members}: leave some out, or choose `combine: median`"
+            );
+            return Err(ConfigError::at("ensemble.with", message));
+        }
+        if self.folds == Some(0) {
+            let message = "weights are learned on one fold or more";
+            return Err(ConfigError::at("ensemble.folds", message));
+        }
+        if learns {
+            return Ok(());
+        }
+        let unused = if self.folds.is_some() {
+            "folds"
+        } else if self.every.is_some() {
+            "every"
+        } else {
+            return Ok(());
+        };
+        let message = format!(
+            "`{unused}` is for weights that are learned: leave it out, or choose `combine: nnls`"
+        );
+        Err(ConfigError::at(format!("ensemble.{unused}"), message))
+    }
+
     fn check_weights(&self) -> ConfigResult<()> {
         if self.weights.is_empty() {
             return Ok(());
@@ -317,7 +401,9 @@ impl ForecastEnsemble {
         let total: f64 = self.weights.iter().sum();
         let mut weights = self.weights.iter();
         let are_shares = weights.all(|weight| weight.is_finite() && *weight >= 0.0);
-        let message = if !self.combine.is_mean() {
+        let message = if self.combine == EnsembleCombination::Nnls {
+            "`nnls` learns the weights: leave them out, or choose `combine: mean`".to_owned()
+        } else if !self.combine.is_mean() {
             "a median has no weights: leave them out, or choose `combine: mean`".to_owned()
         } else if self.weights.len() != count {
             format!(

@@ -5,6 +5,9 @@ use std::sync::Arc;
 use forebay_commit::{Artifact, Manifest, StateStore};
 use forebay_model::{Fault, Pipeline, PipelineSink, Result, codes};
 
+use super::config::PredictConfig;
+use super::ensemble_record::EnsembleRecord;
+use super::ensemble_report::EnsembleReport;
 use super::forecast_training::training_named;
 use super::{ForecastMember, ForecastPlan};
 use crate::model_place::model_location;
@@ -40,7 +43,33 @@ impl Session {
                 training.ok_or_else(|| Fault::internal("a forecast without a training"))?;
             members.push(self.earlier_member(pipeline, store, training)?);
         }
-        self.plan_with_members(pipeline, sink, &config, members)
+        let learned = if config.learned_ensemble().is_some() {
+            Some(self.earlier_weights(pipeline, store, sink, &config)?)
+        } else {
+            None
+        };
+        self.plan_with_members(pipeline, sink, &config, members, learned.as_ref())
+    }
+
+    /// The weights of an ensemble that an earlier run has learned.
+    fn earlier_weights(
+        &self,
+        pipeline: &Pipeline,
+        store: &StateStore,
+        sink: &PipelineSink,
+        config: &PredictConfig,
+    ) -> Result<EnsembleReport> {
+        let record = EnsembleRecord::load(&self.io, store.root(), &pipeline.name)?;
+        let learned = record.newest(&sink.name);
+        let learned = learned.filter(|learned| learned.is_of(&config.member_names()));
+        learned.cloned().ok_or_else(|| {
+            let message = format!(
+                "no earlier run has learned the weights of `{}`, and this one may not",
+                sink.name
+            );
+            Fault::new(codes::NOT_FOUND, message)
+                .hint("give the first run more time, or add `naive` to the ladder")
+        })
     }
 
     /// The newest model of a training, with the artifact of its features.

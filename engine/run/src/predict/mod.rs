@@ -9,6 +9,8 @@ mod combination;
 mod config;
 mod contract;
 mod earlier;
+mod ensemble_record;
+mod ensemble_report;
 mod examples;
 mod forecast_files;
 mod forecast_training;
@@ -21,6 +23,7 @@ mod model;
 mod naive;
 mod step;
 mod values;
+mod weight_checks;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -42,10 +45,13 @@ use serde_json::{Value, json};
 
 pub use self::classes::{ModelClasses, class_column};
 use self::combination::forecast_predictor;
+pub(crate) use self::config::learns_weights;
 pub use self::config::{
     EnsembleCombination, ForecastEnsemble, ForecastExpectation, ForecastFormat, MissingKnown,
     PredictConfig, PredictedRows,
 };
+pub(crate) use self::ensemble_record::EnsembleRecord;
+pub use self::ensemble_report::{EnsembleMember, EnsembleReport};
 pub use self::examples::{ForecastExamples, ForecastPoint, SeriesExample, SeriesKey, SeriesPoint};
 pub(crate) use self::forecast_files::is_text_format;
 pub(crate) use self::forecast_training::{accepts_missing, declared_horizon};
@@ -62,6 +68,7 @@ pub use self::values::Predictions;
 
 use self::contract::ForecastContract;
 use self::step::{classes_in_forecast_fault, no_future};
+use self::weight_checks::check_learned_weights;
 use crate::degradation::replace_findings;
 use crate::executor::{RunExecutor, StagedOutput};
 use crate::label_kind::LabelKind;
@@ -76,6 +83,14 @@ use crate::training_checks::label_column;
 pub(crate) fn forecast_pass_name(sink: &PipelineSink) -> String {
     format!("predict {}", sink.name)
 }
+
+/// Name of the learning of an ensemble's weights as a pass.
+pub(crate) fn weights_pass_name(sink: &PipelineSink) -> String {
+    format!("weigh {}", sink.name)
+}
+
+/// Learned weights by `predict` sink.
+pub(crate) type LearnedWeights = BTreeMap<String, EnsembleReport>;
 
 /// A model, and the artifact that its features are made with.
 pub(crate) struct ForecastModel {
@@ -108,6 +123,8 @@ pub(crate) struct ForecastPlan {
     artifact: Option<String>,
     /// Artifact that the features are made with, if the model is one of an earlier run.
     earlier: Option<Arc<PreviousArtifact>>,
+    /// Learned weights of its ensemble.
+    ensemble: Option<EnsembleReport>,
 }
 
 /// Forecasts that are written and checked, and that readers do not see yet.
@@ -201,6 +218,9 @@ impl Session {
         }
         check_predicted_units(bound, future, &label_column(pipeline, &trainer.feed())?)?;
         self.check_models(pipeline, &config, training)?;
+        if config.learned_ensemble().is_some() {
+            check_learned_weights(pipeline, bound, future)?;
+        }
         for column in &config.columns {
             if future.source.field_with_name(column).is_err() {
                 return Err(unknown_column(column, &future.source));
@@ -277,10 +297,12 @@ impl Session {
         pipeline: &Pipeline,
         artifact: &Artifact,
         trained: &[UnpublishedModel],
+        weights: &LearnedWeights,
     ) -> Result<Vec<ForecastPlan>> {
         let mut plans = Vec::with_capacity(pipeline.predictions.len());
         for sink in &pipeline.predictions {
-            let plan = self.plan_with_trained(pipeline, artifact, trained, sink);
+            let learned = weights.get(&sink.name);
+            let plan = self.plan_with_trained(pipeline, artifact, trained, sink, learned);
             plans.push(plan.map_err(|fault| fault.at(sink.at.as_ref()))?);
         }
         Ok(plans)
@@ -292,6 +314,7 @@ impl Session {
         artifact: &Artifact,
         trained: &[UnpublishedModel],
         sink: &PipelineSink,
+        learned: Option<&EnsembleReport>,
     ) -> Result<ForecastPlan> {
         let config = self.predict_config(sink)?;
         let mut members = Vec::new();
@@ -305,7 +328,7 @@ impl Session {
             };
             members.push(self.forecast_member(name, model.directory()?, artifact_id, earlier)?);
         }
-        self.plan_with_members(pipeline, sink, &config, members)
+        self.plan_with_members(pipeline, sink, &config, members, learned)
     }
 
     /// A model of a forecast, which is read from its directory.
@@ -335,6 +358,7 @@ impl Session {
         sink: &PipelineSink,
         config: &PredictConfig,
         members: Vec<ForecastMember>,
+        learned: Option<&EnsembleReport>,
     ) -> Result<ForecastPlan> {
         let Some(first) = members.first() else {
             return Err(Fault::internal("a forecast without a model"));
@@ -356,14 +380,24 @@ impl Session {
         for member in members {
             predictors.push(member.predictor);
         }
-        let predictor = forecast_predictor(config, predictors)?;
+        let predictor = match (config.learned_ensemble(), learned) {
+            (None, _) => forecast_predictor(config, predictors)?,
+            (Some(_), Some(learned)) => {
+                forecast_predictor(&config.clone().with_weights(learned.weights()), predictors)?
+            }
+            (Some(_), None) => return Err(Fault::internal("an ensemble without its weights")),
+        };
         let model = ForecastModel {
             model: self.models.load(predictor, files.as_ref()),
             artifact: Some(artifact),
             doubles: false,
         };
         let plan = self.plan_forecast(pipeline, sink, config, model)?;
-        Ok(ForecastPlan { earlier, ..plan })
+        Ok(ForecastPlan {
+            earlier,
+            ensemble: learned.cloned(),
+            ..plan
+        })
     }
 
     fn plan_forecast(
@@ -415,6 +449,7 @@ impl Session {
             model,
             artifact,
             earlier: None,
+            ensemble: None,
         })
     }
 
@@ -543,6 +578,7 @@ impl<'a> UnpublishedForecast<'a> {
             sum: output.sum,
             rows_without_history: output.rows_without_history,
             layout,
+            ensemble: self.plan.ensemble.clone(),
             is_new: output.is_new,
         })
     }

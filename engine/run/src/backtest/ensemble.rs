@@ -1,0 +1,366 @@
+//! Weights of ensembles, learned on folds of a backtest within a run.
+//!
+//! Each fold trains all members with the rows before its origin, and forecasts with each of them alone. Forecasts of all
+//! folds meet the values that came, and the weights have the least squares of errors.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use forebay_execute::SourceInput;
+use forebay_model::{
+    ContentId, Fault, IdBuilder, Interval, Pipeline, PipelineSink, Result, TimeCutoff, codes,
+};
+use forebay_plan::{BoundPipeline, FutureFlow};
+use forebay_storage::{Event, EventListener, IgnoreEvents, ScratchDir};
+use serde_json::json;
+
+use super::evaluate::Evaluation;
+use super::member_errors::MemberErrors;
+use super::origins::ForecastOrigin;
+use super::scores::ForecastQuantiles;
+use super::{FoldTimes, path_in, require_forecasts, season_rows};
+use crate::deadline::DeadlineMonitor;
+use crate::predict::{
+    EnsembleMember, EnsembleRecord, EnsembleReport, ForecastEnsemble, ForecastFormat,
+    LearnedWeights, PredictConfig, check_label_units, step_of_future, weights_pass_name,
+};
+use crate::session::{Session, SessionOptions, datasets};
+use crate::training::UnpublishedModel;
+
+/// Changes whenever the same models and rows would give other weights.
+const VERSION: u64 = 1;
+
+/// An ensemble whose weights are learned.
+struct WeightLearning<'a> {
+    /// The session of the runs within the run.
+    session: Session,
+    /// Receiver of the warnings of these runs.
+    listener: Arc<dyn EventListener>,
+    pipeline: &'a Pipeline,
+    sink: &'a PipelineSink,
+    config: &'a PredictConfig,
+    ensemble: &'a ForecastEnsemble,
+    interval: Option<&'a Interval>,
+}
+
+/// Folds on which weights are learned.
+struct WeightFolds<'a> {
+    label: &'a str,
+    future: &'a FutureFlow,
+    origins: Vec<ForecastOrigin>,
+}
+
+impl Session {
+    /// Learned weights of the ensembles of a pipeline whose models are trained. Weights of an earlier run with the same
+    /// models and rows are taken again.
+    pub(crate) fn learned_weights(
+        &self,
+        pipeline: &Pipeline,
+        models: &[UnpublishedModel],
+        interval: Option<&Interval>,
+        monitor: &DeadlineMonitor,
+    ) -> Result<LearnedWeights> {
+        let mut weights = LearnedWeights::new();
+        for sink in &pipeline.predictions {
+            let config = self.predict_config(sink)?;
+            let Some(ensemble) = config.learned_ensemble() else {
+                continue;
+            };
+            let options = SessionOptions {
+                run_id: None,
+                ..self.options.clone()
+            };
+            let session = Session {
+                deadline: None,
+                tracker: None,
+                watch: Arc::new(IgnoreEvents),
+                ..self.for_inner_run(options)
+            };
+            let learning = WeightLearning {
+                session,
+                listener: self.watch.clone(),
+                pipeline,
+                sink,
+                config: &config,
+                ensemble,
+                interval,
+            };
+            monitor.begin(&weights_pass_name(sink));
+            let learned = learning.run(models);
+            let (report, is_reused) = learned.map_err(|fault| fault.at(sink.at.as_ref()))?;
+            monitor.end(is_reused);
+            weights.insert(sink.name.clone(), report);
+        }
+        Ok(weights)
+    }
+}
+
+impl WeightLearning<'_> {
+    /// The weights, and true if an earlier run has learned them.
+    fn run(&self, models: &[UnpublishedModel]) -> Result<(EnsembleReport, bool)> {
+        let session = &self.session;
+        let label = require_forecasts(self.pipeline, "an ensemble whose weights are learned")?;
+        let inputs = session.discover_inputs(&session.io, self.pipeline, None, self.interval)?;
+        let bound = session.bind_steps(self.pipeline, &datasets(&inputs))?;
+        check_label_units(self.pipeline, &bound, &self.sink.from)?;
+        let flow = bound.flows.get(&self.sink.from);
+        let future = flow.and_then(|flow| flow.future.as_deref());
+        let future =
+            future.ok_or_else(|| Fault::internal("a forecast without rows of the future"))?;
+        let folds = WeightFolds {
+            label: &label,
+            future,
+            origins: self.origins(&inputs, &bound, future)?,
+        };
+        let id = self.id(models, &inputs, &folds)?;
+        let state = session.state()?;
+        let name = &self.pipeline.name;
+        let mut record = EnsembleRecord::load(&session.io, &state, name)?;
+        if let Some(learned) = record.learned_as(&self.sink.name, id) {
+            return Ok((learned.clone(), true));
+        }
+        let learned = self.learn(&folds)?;
+        record.insert(&self.sink.name, id, learned.clone());
+        record.save(&session.io, &state, name)?;
+        Ok((learned, false))
+    }
+
+    /// The times from which folds forecast.
+    fn origins(
+        &self,
+        inputs: &BTreeMap<String, SourceInput>,
+        bound: &BoundPipeline,
+        future: &FutureFlow,
+    ) -> Result<Vec<ForecastOrigin>> {
+        let end = match self.interval {
+            Some(interval) => Some(TimeCutoff::before(&interval.to)),
+            None => self.session.as_of.clone(),
+        };
+        let times = FoldTimes {
+            folds: self.ensemble.fold_count(),
+            every: self.ensemble.every.as_deref(),
+            until: None,
+            known_before: end,
+        };
+        let origins = self.session.fold_origins(inputs, bound, future, &times);
+        origins.map_err(|fault| {
+            fault.note(format!(
+                "the weights of `{}` are learned on folds: `folds` is their number, `every` their \
+                 distance",
+                self.sink.name
+            ))
+        })
+    }
+
+    /// Id of everything that determines the weights.
+    fn id(
+        &self,
+        models: &[UnpublishedModel],
+        inputs: &BTreeMap<String, SourceInput>,
+        folds: &WeightFolds<'_>,
+    ) -> Result<ContentId> {
+        let mut id = IdBuilder::new("ensemble weights");
+        id.json(&json!([
+            VERSION,
+            folds.label,
+            self.config.models(),
+            self.ensemble,
+            self.config.season,
+            self.config.missing,
+        ]));
+        for origin in &folds.origins {
+            id.text(&origin.known_before);
+        }
+        for name in self.config.models() {
+            let model = models.iter().find(|model| model.name() == name);
+            let model = model.ok_or_else(|| Fault::internal("an ensemble without a model"))?;
+            id.id(model.id());
+        }
+        for (name, input) in inputs {
+            id.text(name).id(input.dataset.fingerprint());
+        }
+        Ok(id.finish())
+    }
+
+    /// Trains and forecasts with all members in each fold, and learns the weights.
+    fn learn(&self, folds: &WeightFolds<'_>) -> Result<EnsembleReport> {
+        let session = &self.session;
+        let scratch = ScratchDir::new(Some(&session.state()?), session.watch.clone())?;
+        let members = self.members();
+        for (fold, origin) in folds.origins.iter().enumerate() {
+            session.interrupt.check()?;
+            self.forecast_fold(origin, fold, &members, scratch.path())
+                .map_err(|fault| {
+                    fault.note(format!(
+                        "in the fold that knows rows before {}, on which the weights of `{}` are \
+                         learned",
+                        origin.known_before, self.sink.name
+                    ))
+                })?;
+        }
+        let first = folds.origins.first();
+        let first = first.ok_or_else(|| Fault::internal("weights that are learned on no fold"))?;
+        let future = folds.future;
+        let time = future.source.field_with_name(&future.time)?;
+        let (node, position) = step_of_future(self.pipeline, &self.sink.from)?;
+        let every = session.future_rows_facts(&node.steps[position])?.every;
+        let quantiles = ForecastQuantiles::default();
+        let evaluation = Evaluation {
+            session,
+            pipeline: self.pipeline,
+            label: folds.label,
+            future,
+            prediction: &self.config.name,
+            quantiles: &quantiles,
+            sink: self.sink,
+            by: &[],
+            season_rows: season_rows(self.config.season.as_deref(), every.as_deref(), time),
+            forecasts: &forecasts_directory(scratch.path()),
+            from: &first.known_before,
+        };
+        let errors = evaluation.member_errors(&scratch.path().join("errors"), members.len())?;
+        self.report(&members, &errors, &folds.origins)
+    }
+
+    /// Each member as a forecast of its own. Bounds are of the combination.
+    fn members(&self) -> Vec<PredictConfig> {
+        let first = PredictConfig {
+            format: ForecastFormat::Parquet,
+            columns: Vec::new(),
+            min: None,
+            max: None,
+            season: None,
+            ensemble: None,
+            expect: None,
+            ..self.config.clone()
+        };
+        let mut members = vec![first];
+        for name in &self.ensemble.with {
+            members.push(PredictConfig {
+                model: name.clone(),
+                fallback: None,
+                ..members[0].clone()
+            });
+        }
+        members
+    }
+
+    /// Trains with the rows before an origin, and forecasts with each member.
+    fn forecast_fold(
+        &self,
+        origin: &ForecastOrigin,
+        fold: usize,
+        members: &[PredictConfig],
+        scratch: &Path,
+    ) -> Result<()> {
+        let mut pipeline = self.pipeline.learning_anew();
+        pipeline.name = format!("{}.ensemble", self.pipeline.name);
+        pipeline.deadline = None;
+        pipeline.sinks.clear();
+        pipeline.predictions.clear();
+        let names = self.config.models();
+        pipeline
+            .trainings
+            .retain(|training| names.contains(&training.name.as_str()));
+        for (number, training) in pipeline.trainings.iter_mut().enumerate() {
+            training.set_path(path_in(scratch, &format!("models/{fold}/{number}")));
+        }
+        for (number, member) in members.iter().enumerate() {
+            let directory =
+                forecasts_directory(scratch).join(format!("fold={fold}/forecaster={number}"));
+            let config = PredictConfig {
+                path: directory.display().to_string(),
+                ..member.clone()
+            };
+            let config = serde_json::to_value(config)
+                .map_err(|error| Fault::internal("a forecast").cause(error))?;
+            pipeline.predictions.push(PipelineSink {
+                name: format!("{}_{number}", self.sink.name),
+                config,
+                ..self.sink.clone()
+            });
+        }
+        let session = Session {
+            as_of: Some(TimeCutoff::before(&origin.known_before)),
+            watch: Arc::new(FoldWarnings {
+                inner: self.listener.clone(),
+                known_before: origin.known_before.clone(),
+            }),
+            ..self.session.clone()
+        };
+        session.run(&pipeline)?;
+        Ok(())
+    }
+
+    /// The weights of least squares, and the errors of the members.
+    fn report(
+        &self,
+        members: &[PredictConfig],
+        errors: &MemberErrors,
+        origins: &[ForecastOrigin],
+    ) -> Result<EnsembleReport> {
+        let products = &errors.products;
+        let weights = products.weights();
+        let Some(error) = products.error_of(&weights) else {
+            return Err(self.no_values_fault(errors));
+        };
+        let mut reports = Vec::with_capacity(members.len());
+        for (number, (member, weight)) in members.iter().zip(&weights).enumerate() {
+            reports.push(EnsembleMember {
+                model: member.models_text(),
+                weight: *weight,
+                error: products.error_of_member(number).unwrap_or_default(),
+            });
+        }
+        let folds = origins.iter().map(|origin| origin.known_before.clone());
+        Ok(EnsembleReport {
+            members: reports,
+            error,
+            folds: folds.collect(),
+            rows: products.forecasts(),
+            rows_incomplete: errors.incomplete,
+            rows_unscaled: errors.unscaled,
+        })
+    }
+
+    fn no_values_fault(&self, errors: &MemberErrors) -> Fault {
+        let message = format!(
+            "the weights of `{}` cannot be learned: of the forecasts of {} folds, {} have no value \
+             or lack a forecast of a member, and {} are of series without differences before the \
+             first fold",
+            self.sink.name,
+            self.ensemble.fold_count(),
+            errors.incomplete,
+            errors.unscaled
+        );
+        Fault::new(codes::EMPTY, message).hint(
+            "take fewer folds or a smaller `every`, so that series begin before them, or choose \
+             `combine: mean`",
+        )
+    }
+}
+
+/// The directory of the forecasts of all folds and members.
+fn forecasts_directory(scratch: &Path) -> PathBuf {
+    scratch.join("members")
+}
+
+/// Forwards the warnings of a run with the rows of a fold.
+struct FoldWarnings {
+    inner: Arc<dyn EventListener>,
+    known_before: String,
+}
+
+impl EventListener for FoldWarnings {
+    fn on_event(&self, event: Event) {
+        match event {
+            Event::Warning { message } => {
+                let message = format!("with the rows before {}: {message}", self.known_before);
+                self.inner.on_event(Event::Warning { message });
+            }
+            Event::Spilled { .. } => self.inner.on_event(event),
+            _ => {}
+        }
+    }
+}
