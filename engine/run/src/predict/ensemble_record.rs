@@ -88,7 +88,7 @@ mod tests {
     use forebay_model::IdBuilder;
 
     use super::*;
-    use crate::predict::EnsembleMember;
+    use crate::predict::ensemble_report::EnsembleMember;
 
     #[test]
     fn weights_are_those_of_their_id() {
