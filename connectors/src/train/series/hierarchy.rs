@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 
 use forebay_model::{Fault, Result, codes};
+use forebay_series::reconcile::Hierarchy;
 
 use super::history::SeriesValues;
-use super::reconcile::Hierarchy;
 use super::reconcile_config::ReconcileConfig;
 use crate::train::group_names::{GroupName, series_text};
 
@@ -127,7 +127,8 @@ fn check_ends(series: &[SeriesValues]) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::reconcile::ReconcileMethod;
+    use forebay_series::reconcile::ReconcileMethod;
+
     use super::*;
 
     fn series(name: [&str; 2], values: &[f64], learned: usize) -> SeriesValues {

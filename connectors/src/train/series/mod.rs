@@ -3,7 +3,7 @@
 //! `history` reads the values of each series and puts them on a `grid` of equal steps. The models are those of
 //! `engine/series`: `fit` is a model by any `method`, `fitted` those of one series. An `ensemble` combines several, with
 //! weights that folds teach, as they teach the widths of `intervals`. The series of a `hierarchy` have models
-//! at all levels, and `reconcile` makes their forecasts add up. `model` holds the forecasts of all series. Each series is
+//! at all levels, and their forecasts are `reconciled`, so that they add up. `model` holds the forecasts of all series. Each series is
 //! fitted by one thread, so threads change no bit.
 
 mod config;
@@ -17,7 +17,6 @@ mod intervals;
 mod method;
 mod model;
 mod progress;
-mod reconcile;
 mod reconcile_config;
 mod reconciled;
 mod trainer;
@@ -25,12 +24,12 @@ mod training;
 
 pub use config::SeriesModelConfig;
 pub use ensemble::{EnsembleCard, EnsembleWeights};
+pub use forebay_series::reconcile::ReconcileMethod;
 pub use forebay_series::theta::ThetaVariant;
 pub use intervals::{SeriesIntervalCard, SeriesIntervals};
 pub use method::SeriesMethod;
 pub(super) use model::SeriesForecasts;
 pub use model::{SeriesCard, SeriesModelKind};
-pub use reconcile::ReconcileMethod;
 pub use reconcile_config::ReconcileConfig;
 
 /// Changes whenever the same configuration and rows would give another model.

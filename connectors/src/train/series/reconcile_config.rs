@@ -1,9 +1,8 @@
 //! Configuration of hierarchies in a spec.
 
+use forebay_series::reconcile::ReconcileMethod;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-use super::reconcile::ReconcileMethod;
 
 /// Levels of a hierarchy whose forecasts add up.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

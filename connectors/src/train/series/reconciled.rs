@@ -3,12 +3,12 @@
 use forebay_model::{Fault, Result, codes};
 use forebay_run::TrainingContext;
 use forebay_series::forecast::SeriesForecast;
+use forebay_series::reconcile::{ReconcileMethod, Reconciler};
 use forebay_storage::Event;
 
 use super::fitted::{ERRORS_MAX, FittedSeries};
 use super::hierarchy::SeriesHierarchy;
 use super::model::SeriesCard;
-use super::reconcile::{ReconcileMethod, Reconciler};
 use super::reconcile_config::ReconcileConfig;
 
 /// Errors of one step that a covariance needs at least.

@@ -8,6 +8,7 @@ use forebay_run::{
     GroupFallback, GroupTrainingReport, TrainingContext, TrainingOutput, TrainingReport,
 };
 use forebay_series::ensemble_weights::ErrorProducts;
+use forebay_series::reconcile::ReconcileMethod;
 use forebay_storage::{EpochReport, Event};
 use forebay_threads::parallel_map;
 
@@ -21,7 +22,6 @@ use super::model::{
     NamedForecast, SeriesCard, SeriesModelKind, encode_forecasts, tick_in_nanoseconds,
 };
 use super::progress::SeriesProgress;
-use super::reconcile::ReconcileMethod;
 use super::reconciled::{ReconciledPaths, check_reconcile_memory, reconciled_paths};
 use crate::train::file::write_series_model;
 use crate::train::only_epoch::report_only_epoch;
