@@ -85,6 +85,7 @@ mod published;
 mod quantiles;
 mod random_windows;
 mod ready;
+mod reconciled_forecasts;
 mod recursive;
 mod refit;
 mod relational;

@@ -424,7 +424,9 @@ pub mod prelude {
         DataSplit, DayRule, DayRules, DuplicateRows, Fault, LateFacts, Pipeline, Result,
     };
     pub use forebay_plan::{ColumnSelector, ConfiguredTransform, Transform};
-    pub use forebay_run::{EnsembleCombination, ForecastEnsemble, ForecastFormat, PredictConfig};
+    pub use forebay_run::{
+        EnsembleCombination, ForecastEnsemble, ForecastFormat, ForecastReconcile, PredictConfig,
+    };
     pub use forebay_transforms::{
         AccentPolicy, Aggregate, AggregateByTime, AggregateExpression, AggregateList,
         AggregateQuantile, AggregateTopK, AggregateWeightedMean, ApplyBuckets, AsOfDirection,

@@ -129,9 +129,9 @@ pub use portable_artifact::portable_artifact_steps;
 pub use predict::{
     EnsembleCombination, EnsembleMember, EnsembleReport, ForecastColumns, ForecastEnsemble,
     ForecastExamples, ForecastExpectation, ForecastFormat, ForecastLayout, ForecastPoint,
-    LoadedModel, MissingKnown, ModelClasses, ModelPredictor, PredictConfig, PredictTransform,
-    PredictedRows, Predictions, SeriesExample, SeriesKey, SeriesPoint, class_column,
-    prediction_fields, quantile_column,
+    ForecastReconcile, LoadedModel, MissingKnown, ModelClasses, ModelPredictor, PredictConfig,
+    PredictTransform, PredictedRows, Predictions, ReconcileReport, SeriesExample, SeriesKey,
+    SeriesPoint, class_column, prediction_fields, quantile_column,
 };
 pub use preview::Preview;
 pub use preview_options::PreviewOptions;

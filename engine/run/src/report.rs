@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::day_report::DayReport;
 use crate::expectations::ExpectationReport;
-use crate::predict::{EnsembleReport, ForecastLayout};
+use crate::predict::{EnsembleReport, ForecastLayout, ReconcileReport};
 use crate::run_record::{
     LISTED_MAX, RecordedDeadline, RecordedModel, RecordedOutput, RecordedRule, RunRecord,
     RunRecordState,
@@ -518,6 +518,9 @@ pub struct ForecastReport {
     /// Learned weights of its ensemble.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ensemble: Option<EnsembleReport>,
+    /// The hierarchy that its forecasts add up in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reconciled: Option<ReconcileReport>,
     /// Meaning of the columns.
     #[serde(skip)]
     pub layout: ForecastLayout,

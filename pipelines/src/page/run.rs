@@ -611,6 +611,17 @@ fn forecast_blocks(report: &RunReport) -> Vec<Block> {
         if let Some(ensemble) = &forecast.ensemble {
             blocks.push(weights_table(&forecast.sink, ensemble));
         }
+        if let Some(reconciled) = &forecast.reconciled {
+            let text = format!(
+                "{} adds up by {}: {} series of upper levels and {} of the lowest, of {}.",
+                forecast.sink,
+                reconciled.method,
+                units::grouped(reconciled.upper_series),
+                units::grouped(reconciled.bottom_series),
+                reconciled.levels.join(", ")
+            );
+            blocks.push(Block::text(text));
+        }
         blocks.push(sum_table(&forecast.sink, &forecast.sum));
     }
     blocks

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use forebay_model::{Fault, Result, hide_secrets};
 use forebay_run::{
     ContinuedReport, EnsembleReport, ExpectationReport, ForecastReport, FutureReport,
-    LeftOutReport, OutputReport, PassReport, RunReport,
+    LeftOutReport, OutputReport, PassReport, ReconcileReport, RunReport,
 };
 use forebay_storage::timestamp::format_utc;
 use forebay_storage::{Event, EventListener, IgnoreEvents, peak_resident_bytes};
@@ -358,15 +358,19 @@ fn forecast_text(forecast: &ForecastReport) -> String {
         sum,
         rows_without_history,
         ensemble,
+        reconciled,
         ..
     } = forecast;
     let weights = ensemble.as_ref().map_or_else(String::new, weights_text);
+    let levels = reconciled
+        .as_ref()
+        .map_or_else(String::new, reconciled_text);
     let until_text = known_until
         .as_ref()
         .map_or_else(String::new, |time| format!(", data until {time}"));
     let moved = moved_text(*clipped, *crossed);
     format!(
-        "{sink}: {} = {} series x {steps}{until_text}{}{moved}\n  model {}\n{weights}  {data}\n{}",
+        "{sink}: {} = {} series x {steps}{until_text}{}{moved}\n  model {}\n{weights}{levels}  {data}\n{}",
         units::rows(*rows),
         units::grouped(*series),
         left_out(*ended),
@@ -413,6 +417,21 @@ fn weights_text(ensemble: &EnsembleReport) -> String {
         }
     }
     text
+}
+
+/// A line about the hierarchy that forecasts add up in.
+fn reconciled_text(reconciled: &ReconcileReport) -> String {
+    let errors = match reconciled.errors {
+        0 => String::new(),
+        errors => format!(", errors at {} of folds", units::counted(errors, "time")),
+    };
+    format!(
+        "  adds up by {}: {} of upper levels and {} of the lowest, of {}{errors}\n",
+        reconciled.method,
+        units::grouped(reconciled.upper_series),
+        units::grouped(reconciled.bottom_series),
+        reconciled.levels.join(", ")
+    )
 }
 
 /// Instructions for reading an output whose directory holds more than its rows.

@@ -12,7 +12,10 @@ use crate::deadline::{
 };
 use crate::degradation::{replace_findings, skip_optional};
 use crate::executor::{DeadlinePlan, RunExecutor};
-use crate::predict::{forecast_pass_name, learns_weights, naive_passes, weights_pass_name};
+use crate::predict::{
+    errors_pass_name, forecast_pass_name, learns_errors, learns_weights, naive_passes,
+    weights_pass_name,
+};
 use crate::previous_artifact::PreviousArtifact;
 use crate::run_mode::RunMode;
 use crate::training::training_pass_name;
@@ -189,6 +192,11 @@ fn add_final_passes(
                     option
                         .passes
                         .push(model_pass(weights_pass_name(sink), total));
+                }
+                if learns_errors(sink) {
+                    option
+                        .passes
+                        .push(model_pass(errors_pass_name(sink), total));
                 }
             }
         }

@@ -8,7 +8,9 @@ use crate::attempt::bound::BoundRun;
 use crate::attempt::executed::ExecutedRun;
 use crate::deadline::ARTIFACT;
 use crate::executor::UncommittedArtifact;
-use crate::predict::{ForecastInputs, ForecastPlan, UnpublishedForecast, forecast_pass_name};
+use crate::predict::{
+    FoldForecasts, ForecastInputs, ForecastPlan, UnpublishedForecast, forecast_pass_name,
+};
 use crate::report::{ContinuedReport, OutputReport, PassReport};
 use crate::run_mode::RunMode;
 use crate::training::UnpublishedModel;
@@ -106,12 +108,29 @@ impl RunAttempt<'_> {
                     self.interval,
                     self.monitor,
                 )?;
-                session.plan_forecasts(pipeline, artifact, &run.trained, &weights)
+                let plans = session.plan_forecasts(pipeline, artifact, &run.trained, &weights)?;
+                let folds =
+                    session.fold_forecasts(self.whole, &weights, self.interval, self.monitor)?;
+                session.reconciled_plans(pipeline, plans, self.forecast_inputs(run), &folds)
             }
             (None, RunMode::Run) => {
-                session.plan_earlier_forecasts(pipeline, &run.executed.executor.store)
+                let store = &run.executed.executor.store;
+                let plans = session.plan_earlier_forecasts(pipeline, store)?;
+                // No model is trained on folds, so that errors of all series count alike.
+                let folds = FoldForecasts::new();
+                session.reconciled_plans(pipeline, plans, self.forecast_inputs(run), &folds)
             }
             (None, RunMode::Fit | RunMode::Apply(_)) => Ok(Vec::new()),
+        }
+    }
+
+    fn forecast_inputs<'i, 'b>(&'i self, run: &'i TrainedRun<'b>) -> ForecastInputs<'i, 'b> {
+        let executor = &run.executed.executor;
+        ForecastInputs {
+            datasets: &run.executed.bound.datasets,
+            run: executor,
+            interval: self.interval,
+            ladder: &executor.degradation,
         }
     }
 

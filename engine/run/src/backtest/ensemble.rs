@@ -5,27 +5,25 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use forebay_execute::SourceInput;
-use forebay_model::{
-    ContentId, Fault, IdBuilder, Interval, Pipeline, PipelineSink, Result, TimeCutoff, codes,
-};
+use forebay_model::{ContentId, Fault, IdBuilder, Interval, Pipeline, PipelineSink, Result, codes};
 use forebay_plan::{BoundPipeline, FutureFlow};
-use forebay_storage::{Event, EventListener, IgnoreEvents, ScratchDir};
+use forebay_storage::ScratchDir;
 use serde_json::json;
 
 use super::evaluate::Evaluation;
+use super::fold_run::{FoldRuns, forecast_sink};
 use super::member_errors::MemberErrors;
 use super::origins::ForecastOrigin;
 use super::scores::ForecastQuantiles;
-use super::{FoldTimes, path_in, require_forecasts, season_rows};
+use super::{FoldTimes, require_forecasts, season_rows};
 use crate::deadline::DeadlineMonitor;
 use crate::predict::{
     EnsembleMember, EnsembleRecord, EnsembleReport, ForecastEnsemble, ForecastFormat,
     LearnedWeights, PredictConfig, check_label_units, step_of_future, weights_pass_name,
 };
-use crate::session::{Session, SessionOptions, datasets};
+use crate::session::{Session, datasets};
 use crate::training::UnpublishedModel;
 
 /// Changes whenever the same models and rows would give other weights.
@@ -33,10 +31,7 @@ const VERSION: u64 = 1;
 
 /// An ensemble whose weights are learned.
 struct WeightLearning<'a> {
-    /// The session of the runs within the run.
-    session: Session,
-    /// Receiver of the warnings of these runs.
-    listener: Arc<dyn EventListener>,
+    runs: FoldRuns<'a>,
     pipeline: &'a Pipeline,
     sink: &'a PipelineSink,
     config: &'a PredictConfig,
@@ -67,19 +62,8 @@ impl Session {
             let Some(ensemble) = config.learned_ensemble() else {
                 continue;
             };
-            let options = SessionOptions {
-                run_id: None,
-                ..self.options.clone()
-            };
-            let session = Session {
-                deadline: None,
-                tracker: None,
-                watch: Arc::new(IgnoreEvents),
-                ..self.for_inner_run(options)
-            };
             let learning = WeightLearning {
-                session,
-                listener: self.watch.clone(),
+                runs: FoldRuns::new(self, pipeline, "ensemble"),
                 pipeline,
                 sink,
                 config: &config,
@@ -99,7 +83,7 @@ impl Session {
 impl WeightLearning<'_> {
     /// The weights, and true if an earlier run has learned them.
     fn run(&self, models: &[UnpublishedModel]) -> Result<(EnsembleReport, bool)> {
-        let session = &self.session;
+        let session = &self.runs.session;
         let label = require_forecasts(self.pipeline, "an ensemble whose weights are learned")?;
         let inputs = session.discover_inputs(&session.io, self.pipeline, None, self.interval)?;
         let bound = session.bind_steps(self.pipeline, &datasets(&inputs))?;
@@ -133,17 +117,16 @@ impl WeightLearning<'_> {
         bound: &BoundPipeline,
         future: &FutureFlow,
     ) -> Result<Vec<ForecastOrigin>> {
-        let end = match self.interval {
-            Some(interval) => Some(TimeCutoff::before(&interval.to)),
-            None => self.session.as_of.clone(),
-        };
         let times = FoldTimes {
             folds: self.ensemble.fold_count(),
             every: self.ensemble.every.as_deref(),
             until: None,
-            known_before: end,
+            known_before: self.runs.known_before(self.interval),
         };
-        let origins = self.session.fold_origins(inputs, bound, future, &times);
+        let origins = self
+            .runs
+            .session
+            .fold_origins(inputs, bound, future, &times);
         origins.map_err(|fault| {
             fault.note(format!(
                 "the weights of `{}` are learned on folds: `folds` is their number, `every` their \
@@ -185,11 +168,10 @@ impl WeightLearning<'_> {
 
     /// Trains and forecasts with all members in each fold, and learns the weights.
     fn learn(&self, folds: &WeightFolds<'_>) -> Result<EnsembleReport> {
-        let session = &self.session;
+        let session = &self.runs.session;
         let scratch = ScratchDir::new(Some(&session.state()?), session.watch.clone())?;
         let members = self.members();
         for (fold, origin) in folds.origins.iter().enumerate() {
-            session.interrupt.check()?;
             self.forecast_fold(origin, fold, &members, scratch.path())
                 .map_err(|fault| {
                     fault.note(format!(
@@ -232,6 +214,7 @@ impl WeightLearning<'_> {
             max: None,
             season: None,
             ensemble: None,
+            reconcile: None,
             expect: None,
             ..self.config.clone()
         };
@@ -254,43 +237,14 @@ impl WeightLearning<'_> {
         members: &[PredictConfig],
         scratch: &Path,
     ) -> Result<()> {
-        let mut pipeline = self.pipeline.learning_anew();
-        pipeline.name = format!("{}.ensemble", self.pipeline.name);
-        pipeline.deadline = None;
-        pipeline.sinks.clear();
-        pipeline.predictions.clear();
-        let names = self.config.models();
-        pipeline
-            .trainings
-            .retain(|training| names.contains(&training.name.as_str()));
-        for (number, training) in pipeline.trainings.iter_mut().enumerate() {
-            training.set_path(path_in(scratch, &format!("models/{fold}/{number}")));
-        }
+        let mut forecasts = Vec::with_capacity(members.len());
         for (number, member) in members.iter().enumerate() {
             let directory =
                 forecasts_directory(scratch).join(format!("fold={fold}/forecaster={number}"));
-            let config = PredictConfig {
-                path: directory.display().to_string(),
-                ..member.clone()
-            };
-            let config = serde_json::to_value(config)
-                .map_err(|error| Fault::internal("a forecast").cause(error))?;
-            pipeline.predictions.push(PipelineSink {
-                name: format!("{}_{number}", self.sink.name),
-                config,
-                ..self.sink.clone()
-            });
+            let name = format!("{}_{number}", self.sink.name);
+            forecasts.push(forecast_sink(self.sink, name, member.clone(), &directory)?);
         }
-        let session = Session {
-            as_of: Some(TimeCutoff::before(&origin.known_before)),
-            watch: Arc::new(FoldWarnings {
-                inner: self.listener.clone(),
-                known_before: origin.known_before.clone(),
-            }),
-            ..self.session.clone()
-        };
-        session.run(&pipeline)?;
-        Ok(())
+        self.runs.forecast(origin, fold, forecasts, scratch)
     }
 
     /// The weights of least squares, and the errors of the members.
@@ -344,23 +298,4 @@ impl WeightLearning<'_> {
 /// The directory of the forecasts of all folds and members.
 fn forecasts_directory(scratch: &Path) -> PathBuf {
     scratch.join("members")
-}
-
-/// Forwards the warnings of a run with the rows of a fold.
-struct FoldWarnings {
-    inner: Arc<dyn EventListener>,
-    known_before: String,
-}
-
-impl EventListener for FoldWarnings {
-    fn on_event(&self, event: Event) {
-        match event {
-            Event::Warning { message } => {
-                let message = format!("with the rows before {}: {message}", self.known_before);
-                self.inner.on_event(Event::Warning { message });
-            }
-            Event::Spilled { .. } => self.inner.on_event(event),
-            _ => {}
-        }
-    }
 }

@@ -476,7 +476,7 @@ impl Scores {
     }
 }
 
-fn score_column<'b>(batch: &'b RecordBatch, name: &str) -> Result<&'b ArrayRef> {
+pub(super) fn score_column<'b>(batch: &'b RecordBatch, name: &str) -> Result<&'b ArrayRef> {
     let column = batch.column_by_name(name);
     column.ok_or_else(|| Fault::internal(format!("scores without `{name}`")))
 }
@@ -489,6 +489,11 @@ pub(super) fn numbers(batch: &RecordBatch, name: &str) -> Result<Float64Array> {
 fn counts(batch: &RecordBatch, name: &str) -> Result<Int64Array> {
     let column = cast(score_column(batch, name)?, &DataType::Int64)?;
     Ok(column.as_primitive::<Int64Type>().clone())
+}
+
+/// The number of a row; `None` where it is null.
+pub(super) fn number_at(numbers: &Float64Array, row: usize) -> Option<f64> {
+    numbers.is_valid(row).then(|| numbers.value(row))
 }
 
 /// A sum of a cell. Sums of no rows are null.

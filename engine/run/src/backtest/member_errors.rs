@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use arrow::array::{Array, Float64Array, RecordBatch};
+use arrow::array::RecordBatch;
 use forebay_model::{Fault, Result};
 use forebay_plan::sql_name;
 use forebay_series::ensemble_weights::ErrorProducts;
 
 use super::evaluate::{
-    Evaluation, ScoredTables, number_sql, numbers, same_series, same_series_and_time,
+    Evaluation, ScoredTables, number_at, number_sql, numbers, same_series, same_series_and_time,
 };
 
 /// Errors of all members on folds, each in units of the scale of its series.
@@ -119,15 +119,11 @@ fn member_column(member: usize) -> String {
     format!("predicted_{member}")
 }
 
-fn number_at(numbers: &Float64Array, row: usize) -> Option<f64> {
-    numbers.is_valid(row).then(|| numbers.value(row))
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
-    use arrow::array::ArrayRef;
+    use arrow::array::{ArrayRef, Float64Array};
 
     use super::*;
 

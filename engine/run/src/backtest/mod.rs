@@ -9,6 +9,8 @@
 mod coverage;
 mod ensemble;
 mod evaluate;
+mod fold_forecasts;
+mod fold_run;
 mod member_errors;
 mod origins;
 mod published;

@@ -74,7 +74,7 @@ impl CombinedModels {
         ensemble: &ForecastEnsemble,
     ) -> CombinedModels {
         let rule = match ensemble.combine {
-            // Learned weights are those of the configuration by now.
+            // Learned weights are declared by now.
             EnsembleCombination::Mean | EnsembleCombination::Nnls => {
                 CombinationRule::Mean(whole_weights(&ensemble.weights, models.len()))
             }

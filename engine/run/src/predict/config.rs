@@ -5,6 +5,8 @@ use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::reconcile_config::ForecastReconcile;
+
 /// Writes the predictions of a model of the same run for the rows of the future, after its
 /// training, and publishes them in one step: readers see the previous forecast or this one.
 ///
@@ -83,6 +85,9 @@ pub struct PredictConfig {
     /// Models whose predictions are combined with those of `model`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ensemble: Option<ForecastEnsemble>,
+    /// Forecasts of upper levels that this one is made to add up with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reconcile: Option<ForecastReconcile>,
     /// Scores that `backtest` and `score` expect of the forecast; they fail where it has others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[setters(skip)]
@@ -144,6 +149,13 @@ impl EnsembleCombination {
 pub(crate) fn learns_weights(sink: &PipelineSink) -> bool {
     let config: Result<PredictConfig, _> = serde_json::from_value(sink.config.clone());
     config.is_ok_and(|config| config.learned_ensemble().is_some())
+}
+
+/// True if a `predict` sink has a hierarchy whose errors are learned.
+pub(crate) fn learns_errors(sink: &PipelineSink) -> bool {
+    let config: Result<PredictConfig, _> = serde_json::from_value(sink.config.clone());
+    let reconcile = config.ok().and_then(|config| config.reconcile);
+    reconcile.is_some_and(|reconcile| reconcile.learns())
 }
 
 /// Expected scores of a forecast, over all folds.
@@ -230,6 +242,7 @@ impl PredictConfig {
             season: None,
             fallback: None,
             ensemble: None,
+            reconcile: None,
             expect: None,
         }
     }
@@ -263,10 +276,13 @@ impl PredictConfig {
         names
     }
 
-    /// The configuration with learned weights.
-    pub(super) fn with_weights(mut self, weights: Vec<f64>) -> PredictConfig {
+    /// The configuration with learned weights, which declares them.
+    pub(crate) fn with_weights(mut self, weights: Vec<f64>) -> PredictConfig {
         if let Some(ensemble) = &mut self.ensemble {
+            ensemble.combine = EnsembleCombination::Mean;
             ensemble.weights = weights;
+            ensemble.folds = None;
+            ensemble.every = None;
         }
         self
     }
@@ -338,6 +354,9 @@ impl PredictConfig {
             }
         }
         self.check_models()?;
+        if let Some(reconcile) = &self.reconcile {
+            reconcile.check()?;
+        }
         match (self.min, self.max) {
             (Some(min), Some(max)) if min > max => {
                 wrong("max", format!("{max} is less than `min: {min}`"))

@@ -13,17 +13,24 @@ mod ensemble_record;
 mod ensemble_report;
 mod examples;
 mod forecast_files;
+mod forecast_hierarchy;
 mod forecast_training;
 mod hidden_features;
 mod known_columns;
 mod layout;
+mod learned_on_folds;
 mod missing_features;
 mod missing_values;
 mod model;
 mod naive;
+mod reconcile;
+mod reconcile_config;
+mod reconcile_report;
+mod reconciled;
+mod reconciled_model;
+mod series_rows;
 mod step;
 mod values;
-mod weight_checks;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -45,15 +52,16 @@ use serde_json::{Value, json};
 
 pub use self::classes::{ModelClasses, class_column};
 use self::combination::forecast_predictor;
-pub(crate) use self::config::learns_weights;
 pub use self::config::{
     EnsembleCombination, ForecastEnsemble, ForecastExpectation, ForecastFormat, MissingKnown,
     PredictConfig, PredictedRows,
 };
+pub(crate) use self::config::{learns_errors, learns_weights};
 pub(crate) use self::ensemble_record::EnsembleRecord;
 pub use self::ensemble_report::{EnsembleMember, EnsembleReport};
 pub use self::examples::{ForecastExamples, ForecastPoint, SeriesExample, SeriesKey, SeriesPoint};
 pub(crate) use self::forecast_files::is_text_format;
+pub(crate) use self::forecast_hierarchy::FoldRow;
 pub(crate) use self::forecast_training::{accepts_missing, declared_horizon};
 use self::forecast_training::{training_named, training_of};
 pub(crate) use self::known_columns::{known_by_step, last_written};
@@ -62,13 +70,17 @@ pub(crate) use self::missing_values::missing_values;
 pub(crate) use self::model::LoadedModels;
 pub use self::model::{LoadedModel, ModelPredictor, prediction_fields, quantile_column};
 pub(crate) use self::naive::{naive_passes, step_of_future};
+pub(crate) use self::reconcile::FoldForecasts;
+pub use self::reconcile_config::ForecastReconcile;
+pub use self::reconcile_report::ReconcileReport;
+pub(crate) use self::series_rows::SeriesRows;
 pub use self::step::{ForecastColumns, PredictTransform};
 pub(crate) use self::step::{STEP, is_constant_of_series, register_predict_step};
 pub use self::values::Predictions;
 
 use self::contract::ForecastContract;
+use self::learned_on_folds::WEIGHTS;
 use self::step::{classes_in_forecast_fault, no_future};
-use self::weight_checks::check_learned_weights;
 use crate::degradation::replace_findings;
 use crate::executor::{RunExecutor, StagedOutput};
 use crate::label_kind::LabelKind;
@@ -87,6 +99,11 @@ pub(crate) fn forecast_pass_name(sink: &PipelineSink) -> String {
 /// Name of the learning of an ensemble's weights as a pass.
 pub(crate) fn weights_pass_name(sink: &PipelineSink) -> String {
     format!("weigh {}", sink.name)
+}
+
+/// Name of the learning of a hierarchy's errors as a pass.
+pub(crate) fn errors_pass_name(sink: &PipelineSink) -> String {
+    format!("errors of {}", sink.name)
 }
 
 /// Learned weights by `predict` sink.
@@ -125,6 +142,8 @@ pub(crate) struct ForecastPlan {
     earlier: Option<Arc<PreviousArtifact>>,
     /// Learned weights of its ensemble.
     ensemble: Option<EnsembleReport>,
+    /// The hierarchy that its forecasts add up in.
+    reconciled: Option<ReconcileReport>,
 }
 
 /// Forecasts that are written and checked, and that readers do not see yet.
@@ -135,6 +154,7 @@ pub(crate) struct UnpublishedForecast<'a> {
 }
 
 /// Inputs that a forecast takes from its run.
+#[derive(Clone, Copy)]
 pub(crate) struct ForecastInputs<'a, 'r> {
     pub datasets: &'a BTreeMap<String, Dataset>,
     pub run: &'a RunExecutor<'r>,
@@ -219,8 +239,9 @@ impl Session {
         check_predicted_units(bound, future, &label_column(pipeline, &trainer.feed())?)?;
         self.check_models(pipeline, &config, training)?;
         if config.learned_ensemble().is_some() {
-            check_learned_weights(pipeline, bound, future)?;
+            WEIGHTS.check(pipeline, bound, future)?;
         }
+        self.check_reconciled(pipeline, bound, sink, &config)?;
         for column in &config.columns {
             if future.source.field_with_name(column).is_err() {
                 return Err(unknown_column(column, &future.source));
@@ -450,6 +471,7 @@ impl Session {
             artifact,
             earlier: None,
             ensemble: None,
+            reconciled: None,
         })
     }
 
@@ -579,6 +601,7 @@ impl<'a> UnpublishedForecast<'a> {
             rows_without_history: output.rows_without_history,
             layout,
             ensemble: self.plan.ensemble.clone(),
+            reconciled: self.plan.reconciled.clone(),
             is_new: output.is_new,
         })
     }

@@ -10,6 +10,7 @@ use forebay_model::{Fault, Result, codes};
 use forebay_storage::StorageLocation;
 
 use super::classes::{ModelClasses, class_column};
+use super::reconciled::ReconciledForecasts;
 use super::values::Predictions;
 
 /// A model that predicts rows of the step that it was trained on.
@@ -71,6 +72,11 @@ pub trait ModelPredictor: Debug + Send + Sync {
         _rows: usize,
     ) -> Result<Option<BooleanArray>> {
         Ok(None)
+    }
+
+    /// Forecasts that take the place of its predictions, where those of several levels were made to add up.
+    fn reconciled(&self) -> Option<&ReconciledForecasts> {
+        None
     }
 
     /// Predictions, given its columns; null for rows that do not count.

@@ -341,10 +341,12 @@ impl Session {
         let (node, naive) = naive_node(self, pipeline, &sink.from, &name, season)?;
         // A forecast has the same columns with a model and without.
         let naive = naive.with_quantiles(self.forecast_quantiles(pipeline, &config)?);
+        let is_reconciled =
+            config.reconcile.is_some() || self.levels_with(pipeline, &sink.name)? > 0;
         let model = ForecastModel {
             model: self.models.load(Arc::new(naive), None),
             artifact: None,
-            doubles: transforms_target(pipeline, &sink.from),
+            doubles: is_reconciled || transforms_target(pipeline, &sink.from),
         };
         // Nothing else of the pipeline is looked at.
         let mut naive_pipeline = pipeline.clone();

@@ -176,6 +176,8 @@ impl PredictTransform {
         let feedback = self.feedback_label(recursive, target.as_deref(), scope);
         let model_columns = reads.len();
         let undone = target.clone();
+        let is_reconciled = model.predictor.reconciled().is_some();
+        let reconciled_model = is_reconciled.then(|| model.clone());
         let parameters = target.iter().flat_map(|chain| chain.parameters());
         let reads: Vec<String> = reads.into_iter().chain(parameters).collect();
         let written_type = data_type.clone();
@@ -225,6 +227,9 @@ impl PredictTransform {
             Some(forecast) => {
                 let mut ops =
                     self.forecast_ops(predict, forecast, &quantiles, &data_type, scope)?;
+                if let Some(model) = reconciled_model {
+                    ops.insert(1, self.reconcile_op(model, &data_type, scope)?);
+                }
                 if let (Some(label), Some(PlanOp::Map(written))) = (feedback, ops.last_mut()) {
                     written.feedback = Some(self.feedback(label, scope)?);
                 }
@@ -335,6 +340,34 @@ impl PredictTransform {
             label,
             time: future.time.clone(),
         })
+    }
+
+    /// Replaces predictions by the reconciled forecasts of their series and time.
+    fn reconcile_op(
+        &self,
+        model: Arc<LoadedModel>,
+        data_type: &DataType,
+        scope: &BindScope<'_>,
+    ) -> Result<PlanOp> {
+        let future = scope.future.ok_or_else(no_future)?;
+        let keys = future.keys.len();
+        let mut reads: Vec<String> = future.keys.iter().map(|key| source_column(key)).collect();
+        reads.push(source_column(&future.time));
+        reads.push(PREDICTED.to_owned());
+        let writes = [Field::new(PREDICTED, data_type.clone(), true)];
+        let written_type = data_type.clone();
+        let reconcile = MapOp::new(reads, writes, move |columns, _| {
+            let forecasts = model.predictor.reconciled();
+            let forecasts =
+                forecasts.ok_or_else(|| Fault::internal("a model without its forecasts"))?;
+            let (keys, time) = columns.split_at(keys);
+            let time = time
+                .first()
+                .ok_or_else(|| Fault::internal("a forecast without a time"))?;
+            let rows = forecasts.of_rows(keys, time, &written_type)?;
+            Ok(vec![rows.values, Arc::new(rows.clipped) as ArrayRef])
+        });
+        Ok(PlanOp::Map(reconcile.marking([RowMark::Clipped])))
     }
 
     /// Predicts, drops all columns, and writes those of the forecast.

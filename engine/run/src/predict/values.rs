@@ -82,7 +82,7 @@ impl PredictionBounds {
     }
 
     /// Moves a prediction to the nearest bound. NaN stays NaN, so that the contract finds it.
-    fn moved(self, value: f64) -> f64 {
+    pub fn moved(self, value: f64) -> f64 {
         if value < self.min {
             self.min
         } else if value > self.max {

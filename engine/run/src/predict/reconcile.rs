@@ -1,0 +1,463 @@
+//! Forecasts of several levels that are made to add up, whatever models they come from.
+//!
+//! The forecasts of all levels are written to a temporary directory and read as a whole. A second plan of each sink
+//! writes the reconciled ones in place of predictions, so that all guarantees of a forecast hold for them.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Float64Type};
+use forebay_model::{Fault, Pipeline, PipelineSink, Result, codes};
+use forebay_plan::{BoundPipeline, FutureFlow};
+use forebay_series::reconcile::ReconcileMethod;
+use forebay_storage::{Event, ScratchDir};
+
+use super::config::{ForecastFormat, PredictConfig};
+use super::forecast_files::ForecastFiles;
+use super::forecast_hierarchy::{FoldRow, ForecastHierarchy, LevelForecasts, ReconciledLevel};
+use super::learned_on_folds::ERRORS;
+use super::reconcile_config::ForecastReconcile;
+use super::reconcile_report::ReconcileReport;
+use super::reconciled::ReconciledForecasts;
+use super::reconciled_model::ReconciledModel;
+use super::series_rows::{SeriesName, SeriesRows};
+use super::values::PredictionBounds;
+use super::{ForecastInputs, ForecastModel, ForecastPlan, future_of};
+use crate::session::Session;
+
+/// Errors of one step that a covariance needs at least.
+const ERRORS_MIN: usize = 3;
+
+/// Forecasts on folds by `predict` sink of the lowest level: those of each upper level, then those of the lowest one.
+pub(crate) type FoldForecasts = BTreeMap<String, Vec<Vec<FoldRow>>>;
+
+impl Session {
+    /// Refuses hierarchies whose forecasts cannot add up.
+    pub(super) fn check_reconciled(
+        &self,
+        pipeline: &Pipeline,
+        bound: &BoundPipeline,
+        sink: &PipelineSink,
+        config: &PredictConfig,
+    ) -> Result<()> {
+        let Some(reconcile) = &config.reconcile else {
+            return Ok(());
+        };
+        if !self.forecast_quantiles(pipeline, config)?.is_empty() {
+            return Err(quantiles_fault(&sink.name));
+        }
+        let bottom = future_of(bound, &sink.from)?;
+        if reconcile.learns() {
+            ERRORS.check(pipeline, bound, bottom)?;
+        }
+        let mut faults = Vec::new();
+        for name in &reconcile.with {
+            let checked = self.check_level(pipeline, bound, sink, bottom, name);
+            faults.extend(checked.err());
+        }
+        Fault::combine(faults).map_or(Ok(()), Err)
+    }
+
+    /// Refuses an upper level of a hierarchy whose forecasts cannot be sums of those of the lowest one.
+    fn check_level(
+        &self,
+        pipeline: &Pipeline,
+        bound: &BoundPipeline,
+        sink: &PipelineSink,
+        bottom: &FutureFlow,
+        name: &str,
+    ) -> Result<()> {
+        let mut predictions = pipeline.predictions.iter();
+        let upper = predictions.find(|upper| upper.name == *name && upper.name != sink.name);
+        let Some(upper) = upper else {
+            let others = pipeline.predictions.iter().map(|other| other.name.as_str());
+            let others: Vec<&str> = others.filter(|other| *other != sink.name).collect();
+            let message = format!("no other sink predicts `{name}`");
+            return Err(Fault::new(codes::UNKNOWN_NAME, message).hint(format!(
+                "`with` names `predict` sinks: {}",
+                others.join(", ")
+            )));
+        };
+        let config = self.predict_config(upper)?;
+        if !self.forecast_quantiles(pipeline, &config)?.is_empty() {
+            return Err(quantiles_fault(name));
+        }
+        if config.min.is_some() || config.max.is_some() {
+            let message = format!(
+                "`{name}` has bounds, and its forecasts are sums of those of `{}`",
+                sink.name
+            );
+            return Err(Fault::new(codes::BAD_VALUE, message)
+                .hint(format!("give the bounds to `{}` alone", sink.name)));
+        }
+        if self.levels_with(pipeline, name)? > 1 || config.reconcile.is_some() {
+            let message = format!("`{name}` is part of two hierarchies");
+            return Err(Fault::new(codes::UNSUPPORTED, message)
+                .hint("name all levels in `with` of the lowest one"));
+        }
+        let future = future_of(bound, &upper.from)?;
+        let mut keys = future.keys.iter();
+        if let Some(key) = keys.find(|key| !bottom.keys.contains(key)) {
+            let message = format!(
+                "the series of `{name}` have the key `{key}`, which those of `{}` lack",
+                sink.name
+            );
+            return Err(Fault::new(codes::BAD_VALUE, message).column(key).hint(
+                "an upper level has some of the keys of the lowest one, under the same names",
+            ));
+        }
+        if future.keys.len() >= bottom.keys.len() {
+            let message = format!(
+                "the series of `{name}` have as many keys as those of `{}`, and are no sums of them",
+                sink.name
+            );
+            return Err(Fault::new(codes::BAD_VALUE, message)
+                .hint("an upper level has fewer keys than the lowest one"));
+        }
+        let times = [future, bottom].map(|flow| flow.source.field_with_name(&flow.time));
+        let [time, bottom_time] = times;
+        let is_same_time = time?.data_type() == bottom_time?.data_type();
+        if !is_same_time || future.steps != bottom.steps || future.horizon != bottom.horizon {
+            let message = format!(
+                "`{name}` and `{}` have other horizons, steps or types of times",
+                sink.name
+            );
+            return Err(Fault::new(codes::BAD_VALUE, message)
+                .hint("give `future_rows` of both the same `horizon` and `every`"));
+        }
+        Ok(())
+    }
+
+    /// Number of hierarchies that name a sink as an upper level.
+    pub(super) fn levels_with(&self, pipeline: &Pipeline, name: &str) -> Result<usize> {
+        let mut count = 0;
+        for sink in &pipeline.predictions {
+            let config = self.predict_config(sink)?;
+            let named = config.reconcile.iter().flat_map(|levels| &levels.with);
+            count += named.filter(|level| *level == name).count();
+        }
+        Ok(count)
+    }
+
+    /// Plans of forecasts, of which those of hierarchies write reconciled ones. Without `folds`, a method that learns
+    /// errors counts all series alike.
+    pub(crate) fn reconciled_plans(
+        &self,
+        pipeline: &Pipeline,
+        mut plans: Vec<ForecastPlan>,
+        inputs: ForecastInputs<'_, '_>,
+        folds: &FoldForecasts,
+    ) -> Result<Vec<ForecastPlan>> {
+        for (number, sink) in pipeline.predictions.iter().enumerate() {
+            let config = self.predict_config(sink)?;
+            let Some(reconcile) = &config.reconcile else {
+                continue;
+            };
+            let mut positions = Vec::with_capacity(reconcile.with.len() + 1);
+            for name in &reconcile.with {
+                let mut predictions = pipeline.predictions.iter();
+                let position = predictions.position(|upper| upper.name == *name);
+                positions.push(position.ok_or_else(|| Fault::internal("a missing level"))?);
+            }
+            positions.push(number);
+            let rows = folds.get(&sink.name);
+            self.reconcile(pipeline, reconcile, &positions, &mut plans, inputs, rows)
+                .map_err(|fault| fault.at(sink.at.as_ref()))?;
+        }
+        Ok(plans)
+    }
+
+    /// Replaces the plans of one hierarchy. `positions` are those of its sinks, the lowest level last.
+    fn reconcile(
+        &self,
+        pipeline: &Pipeline,
+        reconcile: &ForecastReconcile,
+        positions: &[usize],
+        plans: &mut [ForecastPlan],
+        inputs: ForecastInputs<'_, '_>,
+        folds: Option<&Vec<Vec<FoldRow>>>,
+    ) -> Result<()> {
+        let scratch = ScratchDir::new(Some(&self.state()?), self.watch.clone())?;
+        let mut levels = Vec::with_capacity(positions.len());
+        for (level, position) in positions.iter().enumerate() {
+            let sink = &pipeline.predictions[*position];
+            let directory = scratch.path().join(format!("level-{level}"));
+            let plan = &plans[*position];
+            levels.push(self.level_forecasts(pipeline, sink, plan, inputs, &directory)?);
+        }
+        let Some((bottom, uppers)) = levels.split_last() else {
+            return Err(Fault::internal("a hierarchy without levels"));
+        };
+        let hierarchy = ForecastHierarchy::new(uppers, bottom)?;
+        let errors = folds.map_or(Vec::new(), |rows| hierarchy.fold_errors(rows));
+        let error_count = errors.first().map_or(0, Vec::len);
+        self.check_reconcile_memory(hierarchy.upper_series(), bottom, error_count)?;
+        if reconcile.learns() && error_count < ERRORS_MIN {
+            let message = format!(
+                "`{}`: all series have an error at {error_count} times of folds, too few for a \
+                 covariance, so that errors of all series count alike",
+                bottom.sink
+            );
+            self.watch.on_event(Event::Warning { message });
+        }
+        let bottom_sink = positions
+            .last()
+            .map(|position| &pipeline.predictions[*position]);
+        let bottom_sink = bottom_sink.ok_or_else(|| Fault::internal("no lowest level"))?;
+        let config = self.predict_config(bottom_sink)?;
+        let bounds = PredictionBounds::new(config.min, config.max);
+        let reconciled = hierarchy.reconcile(reconcile.method, &errors, bounds, &|| {
+            self.interrupt.check()
+        })?;
+        let report = ReconcileReport {
+            method: reconcile.method_text().to_owned(),
+            levels: levels.iter().map(|level| level.sink.clone()).collect(),
+            upper_series: hierarchy.upper_series() as u64,
+            bottom_series: bottom.names.len() as u64,
+            errors: if reconcile.method == ReconcileMethod::MintShrink {
+                error_count as u64
+            } else {
+                0
+            },
+        };
+        for ((position, level), reconciled) in positions.iter().zip(&levels).zip(reconciled) {
+            let sink = &pipeline.predictions[*position];
+            let plan =
+                self.reconciled_plan(pipeline, sink, &plans[*position], level, reconciled)?;
+            plans[*position] = ForecastPlan {
+                reconciled: Some(report.clone()),
+                ..plan
+            };
+        }
+        Ok(())
+    }
+
+    /// The forecasts of a plan, which are not published.
+    fn level_forecasts(
+        &self,
+        pipeline: &Pipeline,
+        sink: &PipelineSink,
+        plan: &ForecastPlan,
+        inputs: ForecastInputs<'_, '_>,
+        directory: &Path,
+    ) -> Result<LevelForecasts> {
+        let config = PredictConfig {
+            path: directory.display().to_string(),
+            format: ForecastFormat::Parquet,
+            columns: Vec::new(),
+            min: None,
+            max: None,
+            ..self.predict_config(sink)?
+        };
+        let model = ForecastModel {
+            model: plan.model.clone(),
+            artifact: plan.artifact.clone(),
+            doubles: false,
+        };
+        let base = self.plan_forecast(pipeline, sink, &config, model)?;
+        let base = ForecastPlan {
+            earlier: plan.earlier.clone(),
+            ..base
+        };
+        let mut forecast = self.run_forecast(&base, inputs)?;
+        let mut level =
+            LevelReader::new(sink, future_of(&forecast.run.program.bound, &sink.from)?)?;
+        for staged in &forecast.staged {
+            let (_, out, manifest) = staged.parts(&base.pipeline);
+            self.check_level_memory(sink, manifest.rows)?;
+            let mut columns = level.forecasts.keys.clone();
+            columns.push(level.time.clone());
+            columns.push(config.name.clone());
+            let files = ForecastFiles {
+                session: self,
+                out,
+                manifest,
+                format: ForecastFormat::Parquet.name(),
+                types: None,
+            };
+            files.read(&columns, &[], &mut |batch| {
+                level.add(batch, &config.name)?;
+                Ok(ControlFlow::Continue(()))
+            })?;
+        }
+        std::mem::take(&mut forecast.run.background).join_all()?;
+        level.finish()
+    }
+
+    /// Fails where the forecasts of a level would take more than half of the memory.
+    fn check_level_memory(&self, sink: &PipelineSink, rows: u64) -> Result<()> {
+        // A value twice, with its mark, and the names of its series.
+        let bytes = rows.saturating_mul(64);
+        let limit = self.options.memory_bytes / 2;
+        if bytes <= limit {
+            return Ok(());
+        }
+        let message = format!(
+            "the reconciliation of the {rows} forecasts of `{}` would hold {} MiB, and may hold {}",
+            sink.name,
+            bytes.div_ceil(1 << 20),
+            limit >> 20
+        );
+        Err(Fault::new(codes::MEMORY, message).hint("raise --memory, or leave `reconcile` out"))
+    }
+
+    /// Fails where a reconciliation would take more than half of the memory.
+    fn check_reconcile_memory(
+        &self,
+        uppers: usize,
+        bottom: &LevelForecasts,
+        errors: usize,
+    ) -> Result<()> {
+        let uppers = uppers as u64;
+        let series = uppers + bottom.names.len() as u64;
+        // Errors are copied: centred, standardised, and less those of the lowest level.
+        let numbers = uppers * uppers / 2 + series * (4 * errors as u64 + 4);
+        let limit = self.options.memory_bytes / 2;
+        if numbers * 8 <= limit {
+            return Ok(());
+        }
+        let message = format!(
+            "the reconciliation of {series} series would hold {} MiB, and may hold {}",
+            (numbers * 8).div_ceil(1 << 20),
+            limit >> 20
+        );
+        Err(Fault::new(codes::MEMORY, message)
+            .hint("leave levels out of `reconcile.with`, or raise --memory"))
+    }
+
+    /// A plan that writes reconciled forecasts in place of those of its model.
+    fn reconciled_plan(
+        &self,
+        pipeline: &Pipeline,
+        sink: &PipelineSink,
+        plan: &ForecastPlan,
+        level: &LevelForecasts,
+        reconciled: ReconciledLevel,
+    ) -> Result<ForecastPlan> {
+        let forecasts = ReconciledForecasts::new(
+            &level.names,
+            &level.times,
+            reconciled.values,
+            reconciled.clipped,
+        );
+        let predictor = ReconciledModel::new(plan.model.predictor.clone(), forecasts);
+        // Bounds hold for the reconciled forecasts of the lowest level already.
+        let config = PredictConfig {
+            min: None,
+            max: None,
+            ..self.predict_config(sink)?
+        };
+        let model = ForecastModel {
+            // Only this process has the forecasts, so that workers do not load the model.
+            model: self.models.load(Arc::new(predictor), None),
+            artifact: plan.artifact.clone(),
+            doubles: true,
+        };
+        let written = self.plan_forecast(pipeline, sink, &config, model)?;
+        Ok(ForecastPlan {
+            earlier: plan.earlier.clone(),
+            ensemble: plan.ensemble.clone(),
+            ..written
+        })
+    }
+}
+
+fn quantiles_fault(sink: &str) -> Fault {
+    let message = format!("`{sink}` predicts quantiles, and reconciled forecasts have none");
+    Fault::new(codes::UNSUPPORTED, message)
+        .hint("leave `quantiles` and `intervals` out of its training, or `reconcile`")
+}
+
+/// Reads the rows of a forecast, which come in order of time.
+struct LevelReader {
+    forecasts: LevelForecasts,
+    time: String,
+    time_type: DataType,
+    numbers: HashMap<SeriesName, usize>,
+}
+
+impl LevelReader {
+    fn new(sink: &PipelineSink, future: &FutureFlow) -> Result<LevelReader> {
+        let time = future.source.field_with_name(&future.time)?;
+        Ok(LevelReader {
+            forecasts: LevelForecasts {
+                sink: sink.name.clone(),
+                keys: future.keys.clone(),
+                names: Vec::new(),
+                times: Vec::new(),
+                values: Vec::new(),
+            },
+            time: future.time.clone(),
+            time_type: time.data_type().clone(),
+            numbers: HashMap::new(),
+        })
+    }
+
+    fn add(&mut self, batch: &RecordBatch, prediction: &str) -> Result<()> {
+        let mut keys = Vec::with_capacity(self.forecasts.keys.len());
+        for key in &self.forecasts.keys {
+            keys.push(forecast_column(batch, key)?.clone());
+        }
+        let time = forecast_column(batch, &self.time)?;
+        let rows = SeriesRows::new(&keys, time, &self.time_type)?;
+        let predicted = cast(forecast_column(batch, prediction)?, &DataType::Float64)?;
+        let predicted = predicted.as_primitive::<Float64Type>();
+        for row in 0..batch.num_rows() {
+            let series = self.number(rows.name(row));
+            let tick = rows.times.value(row);
+            let forecasts = &mut self.forecasts;
+            if forecasts.times.last() != Some(&tick) {
+                forecasts.times.push(tick);
+                forecasts.values.push(Vec::new());
+            }
+            let Some(values) = forecasts.values.last_mut() else {
+                continue;
+            };
+            if values.len() <= series {
+                values.resize(series + 1, f64::NAN);
+            }
+            if predicted.is_valid(row) {
+                values[series] = predicted.value(row);
+            }
+        }
+        Ok(())
+    }
+
+    /// The number of a series.
+    fn number(&mut self, name: SeriesName) -> usize {
+        if let Some(number) = self.numbers.get(&name) {
+            return *number;
+        }
+        let number = self.forecasts.names.len();
+        self.forecasts.names.push(name.clone());
+        self.numbers.insert(name, number);
+        number
+    }
+
+    /// The forecasts, of which each series has one at each time.
+    fn finish(self) -> Result<LevelForecasts> {
+        let forecasts = self.forecasts;
+        let series = forecasts.names.len();
+        for values in &forecasts.values {
+            if values.len() < series || values.iter().any(|value| value.is_nan()) {
+                let message = format!(
+                    "`{}` does not forecast all series at the same times, so that its forecasts do \
+                     not add up",
+                    forecasts.sink
+                );
+                return Err(Fault::new(codes::BAD_ROW, message)
+                    .hint("reconcile series whose rows of the future have the same times"));
+            }
+        }
+        Ok(forecasts)
+    }
+}
+
+fn forecast_column<'b>(batch: &'b RecordBatch, name: &str) -> Result<&'b ArrayRef> {
+    let column = batch.column_by_name(name);
+    column.ok_or_else(|| Fault::internal(format!("a forecast without `{name}`")))
+}
