@@ -23,7 +23,7 @@ sources:
 steps:
   item_days: { from: items, do: [STEPS] }
   store_days: { from: stores, do: [STEPS] }
-  total_days: { from: totals, do: [STEPS] }
+  total_days: { from: totals, do: [TOTAL] }
 label: { column: qty, horizon: 3d }
 sinks:
   item_trees: { from: item_days, train: { path: out/item_trees, TREES } }
@@ -38,6 +38,10 @@ sinks:
 
 const STEPS: &str =
     "{ future_rows: { horizon: 3d, every: 1d } }, { lag: { columns: [qty], by: [3d, 7d] } }";
+
+/// Steps of a single series.
+const TOTAL: &str = "{ future_rows: { horizon: 3d, every: 1d, keys: [] } }, \
+                     { lag: { columns: [qty], by: [3d, 7d], keys: [] } }";
 
 const TREES: &str =
     "model: gbdt, label: qty, dense: [qty_lag_3d, qty_lag_7d], rounds: 20, leaves: 4";
@@ -86,6 +90,7 @@ impl Shop {
     fn spec(&self, item: &str, store: &str) {
         let spec = SPEC
             .replace("STEPS", STEPS)
+            .replace("TOTAL", TOTAL)
             .replace("TREES", TREES)
             .replace("ITEM", item)
             .replace("STORE", store);
