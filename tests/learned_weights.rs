@@ -291,3 +291,34 @@ fn ensembles_that_learn_nothing_are_refused() {
         call.stderr
     );
 }
+
+/// A run that is too late to train combines the models of the run before by its weights.
+#[test]
+fn a_late_run_takes_the_weights_of_the_run_before() {
+    let shop = Shop::new();
+    let deadline = "deadline: { ladder: [last_model] }\n";
+    let late = [
+        "run",
+        "spec.yaml",
+        "--json",
+        "--deadline=2020-01-01T00:00:00Z",
+    ];
+    shop.spec("history", Some(NNLS));
+    let spec = std::fs::read_to_string(shop.0.path("spec.yaml")).unwrap();
+    shop.0.write(
+        "spec.yaml",
+        &spec.replace("sinks:\n", &format!("{deadline}sinks:\n")),
+    );
+    let on_time = shop.run(&[]);
+    let forecast_on_time = shop.0.rows("out/blend");
+    let summary = shop.0.forebay(&late).expect(0).summary();
+    assert_eq!(
+        summary["ladder"]["rungs"],
+        serde_json::json!(["last_model"])
+    );
+    assert_eq!(ensemble(&summary), ensemble(&on_time));
+    assert_eq!(
+        numbers(&shop.0.rows("out/blend"), "prediction"),
+        numbers(&forecast_on_time, "prediction")
+    );
+}
