@@ -2,7 +2,8 @@
 //!
 //! `theta` fits a model, after it has taken away a `season`; `ets` fits several forms, each by `minimize`, and selects
 //! one. A `forecast` is all that a prediction needs of a series. Each fit is a function of its values alone.
-//! `ensemble_weights` are those of several models, from their errors. `reconcile` makes forecasts of a hierarchy add up.
+//! `ensemble_weights` are those of several models, from their errors. `reconcile` makes forecasts of a hierarchy add
+//! up.
 
 pub mod ensemble_weights;
 pub mod ets;

@@ -370,7 +370,8 @@ fn forecast_text(forecast: &ForecastReport) -> String {
         .map_or_else(String::new, |time| format!(", data until {time}"));
     let moved = moved_text(*clipped, *crossed);
     format!(
-        "{sink}: {} = {} series x {steps}{until_text}{}{moved}\n  model {}\n{weights}{levels}  {data}\n{}",
+        "{sink}: {} = {} series x {steps}{until_text}{}{moved}\n  model {}\n{weights}{levels}  \
+         {data}\n{}",
         units::rows(*rows),
         units::grouped(*series),
         left_out(*ended),

@@ -2,9 +2,9 @@
 //!
 //! `history` reads the values of each series and puts them on a `grid` of equal steps. The models are those of
 //! `engine/series`: `fit` is a model by any `method`, `fitted` those of one series. An `ensemble` combines several, with
-//! weights that folds teach, as they teach the widths of `intervals`. The series of a `hierarchy` have models
-//! at all levels, and their forecasts are `reconciled`, so that they add up. `model` holds the forecasts of all series. Each series is
-//! fitted by one thread, so threads change no bit.
+//! weights that folds teach, as they teach the widths of `intervals`. The series of a `hierarchy` have models at all
+//! levels, and their forecasts are `reconciled`, so that they add up. `model` holds the forecasts of all series. Each
+//! series is fitted by one thread, so threads change no bit.
 
 mod config;
 mod ensemble;

@@ -98,7 +98,8 @@ impl ErrorLearning<'_> {
                 .forecast(origin, fold, forecasts, scratch.path())
                 .map_err(|fault| {
                     fault.note(format!(
-                        "in the fold that knows rows before {}, on which errors of `{}` are learned",
+                        "in the fold that knows rows before {}, on which errors of `{}` are \
+                         learned",
                         origin.known_before, bottom.name
                     ))
                 })?;

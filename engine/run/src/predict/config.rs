@@ -265,11 +265,11 @@ impl PredictConfig {
 
     /// The names of the members of the ensemble, as reports have them.
     pub(super) fn member_names(&self) -> Vec<String> {
-        let alone = PredictConfig {
+        let first = PredictConfig {
             ensemble: None,
             ..self.clone()
         };
-        let mut names = vec![alone.models_text()];
+        let mut names = vec![first.models_text()];
         if let Some(ensemble) = &self.ensemble {
             names.extend(ensemble.with.iter().cloned());
         }

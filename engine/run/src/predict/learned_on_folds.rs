@@ -57,8 +57,8 @@ impl LearnedOnFolds {
             return Ok(());
         }
         let message = format!(
-            "{subject} are learned with the rows before several times, and the source `{name}` does \
-             not declare `{}` as its time",
+            "{subject} are learned with the rows before several times, and the source `{name}` \
+             does not declare `{}` as its time",
             future.time
         );
         Err(Fault::new(codes::MISSING_FIELD, message)

@@ -112,7 +112,8 @@ impl Session {
         }
         if future.keys.len() >= bottom.keys.len() {
             let message = format!(
-                "the series of `{name}` have as many keys as those of `{}`, and are no sums of them",
+                "the series of `{name}` have as many keys as those of `{}`, and are no sums of \
+                 them",
                 sink.name
             );
             return Err(Fault::new(codes::BAD_VALUE, message)
