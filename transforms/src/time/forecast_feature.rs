@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, Float64Array, Float64Builder};
 use arrow::datatypes::{DataType, Field};
-use forebay_model::{Result, ticks};
+use forebay_model::{CalendarSpan, ColumnClock, Fault, Result, ticks};
 use forebay_plan::{
     BindScope, ColumnSelector, ConfiguredTransform, PlanOp, SeriesOp, Transform, check_stop,
 };
@@ -26,6 +26,9 @@ const THETA_VALUES_MIN: usize = 4;
 /// Values without which exponential smoothing is not fitted.
 const ETS_VALUES_MIN: usize = 5;
 
+/// The last day of the longest month.
+const LAST_DAY: u32 = 31;
+
 /// The longest season, in steps.
 const SEASON_STEPS_MAX: i64 = 10_000;
 
@@ -41,17 +44,19 @@ const FREE_STEPS: usize = 10_000;
 /// In: columns of numbers or booleans. Out: `<column>_<model>_<horizon>`, such as `qty_theta_7d`, of `dtype`. Time is
 /// divided into periods of the length `refit`, counted from 1970 or from zero. A model is fitted for each period, to the
 /// values of the series up to `horizon` before its begin, and forecasts all rows of the period. So no row is forecast from
-/// values that are nearer than `horizon`, and checks of leaks take the column like a `lag` by `horizon`. Rows of the
-/// future have forecasts like others: stand behind `future_rows`, with a `horizon` that is that of the label or longer.
+/// values that are nearer than `horizon`, and checks of leaks take the column like a `lag` by `horizon`. Periods of months
+/// begin on the day of the month of the first row of a series, or on the last day where that row lies on one. A row on an
+/// earlier day has a model of its own. Rows of the future have forecasts like others: stand behind `future_rows`, with a
+/// `horizon` that is that of the label or longer.
 ///
 /// Rows of a series lie in the nearest step of `every`, and the last value of a step counts. A missing or infinite
-/// value, and a step without a row, gets one on the line between its neighbours. Days have 24 hours. Fewer than four
-/// known values (five with `ets`) are forecast by the last one. A row without any is null, as is a forecast that is not
-/// finite; where the first value comes within a period, each row of that period has a model of its own. Each series is
-/// held in memory as a whole, so that rows cannot be served and `strategy: recursive` cannot feed it. A fit takes time
-/// in proportion to the values before it, so that a long history with many periods is slow: raise `refit`. A row
-/// without a time is a fault, and so is a series with rows in less than a hundredth of more than 10,000 steps. Models
-/// are those of `train: { model: theta }` and `ets`.
+/// value, and a step without a row, gets one on the line between its neighbours. Days have 24 hours, and the rows of a
+/// month lie in its step, whatever their day. Fewer than four known values (five with `ets`) are forecast by the last one.
+/// A row without any is null, as is a forecast that is not finite; where the first value comes within a period, each row of
+/// that period has a model of its own. Each series is held in memory as a whole, so that rows cannot be served and
+/// `strategy: recursive` cannot feed it. A fit takes time in proportion to the values before it, so that a long history with
+/// many periods is slow: raise `refit`. A row without a time is a fault, and so is a series with rows in less than a
+/// hundredth of more than 10,000 steps. Models are those of `train: { model: theta }` and `ets`.
 ///
 /// ```yaml
 /// - forecast_feature: { columns: [qty], horizon: 7d, every: 1d, season: 7d }
@@ -67,7 +72,7 @@ pub struct ForecastFeature {
     pub columns: ColumnSelector,
     /// Time from the last value that a model knows to the first row that it forecasts, a whole number of steps.
     pub horizon: LengthSpec,
-    /// The distance between rows of a series: a length of time such as `1d`.
+    /// The distance between rows of a series: a length of time such as `1d` or `1mo`.
     pub every: LengthSpec,
     /// The length of a season, a whole number of steps. Series of fewer than two seasons have none. There are no seasons
     /// when left out.
@@ -153,8 +158,8 @@ impl Transform for ForecastFeature {
 
 impl ForecastFeature {
     fn forecaster(&self, time: &TimeColumn) -> Result<SeriesForecaster> {
-        let every = self.every.ticks(time)?;
-        if every <= 0 {
+        let every = self.every.distance(time)?;
+        if !every.is_positive() {
             return Err(bad_value(format!("`every: {}` is no distance", self.every)).field("every"));
         }
         let horizon_steps = self.whole_steps("horizon", self.horizon, time)?;
@@ -170,21 +175,34 @@ impl ForecastFeature {
             let message = format!("a season has at most {SEASON_STEPS_MAX} steps");
             return Err(bad_value(message).field("season"));
         }
+        let months = every.span().months;
+        let grid = match ColumnClock::of(&time.data_type)? {
+            Some(clock) if months > 0 => StepGrid::Months {
+                clock,
+                every: months,
+                period: period_steps.saturating_mul(months),
+                horizon: horizon_steps.saturating_mul(months),
+            },
+            _ => {
+                let every = self.every.ticks(time)?;
+                StepGrid::Ticks {
+                    every,
+                    period: period_steps.saturating_mul(every),
+                }
+            }
+        };
         Ok(SeriesForecaster {
             model: self.model,
-            every,
+            grid,
             horizon: time.steps_back(self.horizon.distance(time)?)?,
-            period_ticks: period_steps.saturating_mul(every),
             season_steps: season_steps as usize,
         })
     }
 
     /// The steps of `every` that a length has.
     fn whole_steps(&self, name: &str, length: LengthSpec, time: &TimeColumn) -> Result<i64> {
-        let every = self.every.ticks(time)?;
-        let ticks = length.ticks(time)?;
-        if ticks > 0 && ticks % every == 0 {
-            return Ok(ticks / every);
+        if let Some((steps @ 1.., true)) = length.periods_of(self.every, time)? {
+            return Ok(steps);
         }
         let message = format!(
             "`{name}: {length}` is no whole number of steps of `every: {}`",
@@ -200,14 +218,106 @@ impl ForecastFeature {
 #[derive(Debug, Clone, Copy)]
 struct SeriesForecaster {
     model: ForecastFeatureModel,
-    /// Ticks of a step.
-    every: i64,
-    /// Distance from the last value that a model knows to the begin of its period.
+    grid: StepGrid,
+    /// Distance from the last value that a model knows to the row that it forecasts.
     horizon: StepBack,
-    /// Ticks of a period with one model.
-    period_ticks: i64,
     /// Steps of a season; 1 without one.
     season_steps: usize,
+}
+
+/// Equal steps of a series, and the periods with one model.
+#[derive(Debug, Clone, Copy)]
+enum StepGrid {
+    /// Steps and periods of ticks. Periods are counted from tick 0.
+    Ticks { every: i64, period: i64 },
+    /// Steps, periods and a horizon of months. Periods are counted from January of the year 0.
+    Months {
+        clock: ColumnClock,
+        every: i64,
+        period: i64,
+        horizon: i64,
+    },
+}
+
+/// Times of a period with one model.
+struct PeriodTimes {
+    /// The first time that the model forecasts.
+    begin: i64,
+    /// The last time whose value it knows.
+    known_until: i64,
+}
+
+impl StepGrid {
+    /// The nearest step of a time, from that of the first row on.
+    fn step_of(&self, first_time: i64, time: i64) -> Result<i64> {
+        let (distance, every) = match self {
+            StepGrid::Ticks { every, .. } => (i128::from(time) - i128::from(first_time), *every),
+            StepGrid::Months { clock, every, .. } => {
+                let months = month_number(clock, time)? - month_number(clock, first_time)?;
+                (i128::from(months), *every)
+            }
+        };
+        let every = i128::from(every);
+        Ok(i64::try_from((2 * distance + every) / (2 * every)).unwrap_or(i64::MAX))
+    }
+
+    /// The number of the period of a time.
+    fn period_of(&self, time: i64) -> Result<i64> {
+        match self {
+            StepGrid::Ticks { period, .. } => Ok(time.div_euclid(*period)),
+            StepGrid::Months { clock, period, .. } => {
+                Ok(month_number(clock, time)?.div_euclid(*period))
+            }
+        }
+    }
+
+    /// The times of a period of a series. Months begin at the day and time of its first row, or at their end where that
+    /// row lies at one.
+    fn times_of(&self, period: i64, first_time: i64, horizon: StepBack) -> Result<PeriodTimes> {
+        match self {
+            StepGrid::Ticks { period: ticks, .. } => {
+                let begin = period.saturating_mul(*ticks);
+                Ok(PeriodTimes {
+                    begin,
+                    known_until: horizon.before(begin),
+                })
+            }
+            StepGrid::Months {
+                clock,
+                period: months,
+                horizon,
+                ..
+            } => {
+                let first_month = month_number(clock, first_time)?;
+                let begin = period.saturating_mul(*months) - first_month;
+                Ok(PeriodTimes {
+                    begin: months_after(clock, first_time, begin)?,
+                    known_until: months_after(clock, first_time, begin - horizon)?,
+                })
+            }
+        }
+    }
+}
+
+/// Months of a time since January of the year 0, in the zone of its column.
+fn month_number(clock: &ColumnClock, time: i64) -> Result<i64> {
+    let place = clock.place_in_month(time).ok_or_else(beyond_calendar)?;
+    Ok(place.month)
+}
+
+/// The time so many months after the first one of a series, at its day of the month.
+fn months_after(clock: &ColumnClock, first_time: i64, months: i64) -> Result<i64> {
+    let first = clock
+        .place_in_month(first_time)
+        .ok_or_else(beyond_calendar)?;
+    let month_day = first.is_last_day.then_some(LAST_DAY);
+    let span = CalendarSpan::months(months);
+    let time = clock.continued(first_time, span, month_day, None);
+    time.ok_or_else(beyond_calendar)
+}
+
+fn beyond_calendar() -> Fault {
+    bad_value("a time lies beyond the calendar").field("every")
 }
 
 /// Values of a series at equal steps, as far as they are known.
@@ -264,20 +374,25 @@ impl SeriesForecaster {
         let mut fitted_period = None;
         let mut dated = None;
         for time in times.iter().copied() {
-            let period = time.div_euclid(self.period_ticks);
+            let period = self.grid.period_of(time)?;
             if fitted_period != Some(period) {
-                fitted_period = Some(period);
-                // A model does not depend on which rows of its period there are.
-                let begin = period.saturating_mul(self.period_ticks);
-                let rows = RowsUntil {
-                    times,
-                    values,
-                    end: self.horizon.before(begin),
-                };
-                self.add_rows(&mut history, &rows, &mut next_row)?;
-                dated = self.fit(&history)?;
+                let period_times = self.grid.times_of(period, first_time, self.horizon)?;
+                dated = None;
+                // A row may lie on an earlier day of its month than the first row: the model of its period knows too much
+                // for it.
+                if time >= period_times.begin {
+                    fitted_period = Some(period);
+                    // A model does not depend on which rows of its period there are.
+                    let rows = RowsUntil {
+                        times,
+                        values,
+                        end: period_times.known_until,
+                    };
+                    self.add_rows(&mut history, &rows, &mut next_row)?;
+                    dated = self.fit(&history)?;
+                }
             }
-            let step = self.step_of(first_time, time);
+            let step = self.grid.step_of(first_time, time)?;
             let value = match &dated {
                 Some(dated) => Some(dated.value(step)),
                 None => {
@@ -310,19 +425,12 @@ impl SeriesForecaster {
                 break;
             }
             if rows.values.is_valid(*next_row) && rows.values.value(*next_row).is_finite() {
-                let step = self.step_of(first_time, time);
+                let step = self.grid.step_of(first_time, time)?;
                 history.add(step, rows.values.value(*next_row))?;
             }
             *next_row += 1;
         }
         Ok(())
-    }
-
-    /// The nearest step of a time, from that of the first row on.
-    fn step_of(&self, first_time: i64, time: i64) -> i64 {
-        let distance = i128::from(time) - i128::from(first_time);
-        let every = i128::from(self.every);
-        i64::try_from((2 * distance + every) / (2 * every)).unwrap_or(i64::MAX)
     }
 
     /// The forecast after the values that are known; `None` without any.
@@ -397,6 +505,7 @@ impl KnownValues {
 
 #[cfg(test)]
 mod tests {
+    use chrono::{Datelike, NaiveDate};
     use forebay_model::TimeDistance;
 
     use super::*;
@@ -416,9 +525,11 @@ mod tests {
         };
         SeriesForecaster {
             model: ForecastFeatureModel::Theta,
-            every: 1,
+            grid: StepGrid::Ticks {
+                every: 1,
+                period: period_ticks,
+            },
             horizon: time.steps_back(TimeDistance::Ticks(horizon)).unwrap(),
-            period_ticks,
             season_steps: 7,
         }
     }
@@ -457,6 +568,69 @@ mod tests {
                 assert_eq!(*forecast, Some(expected), "{horizon}, {period}, {day}");
             }
         }
+    }
+
+    /// A day of a month that is counted from January 2023, in days since 1970; the last one of a shorter month.
+    fn day_of_month(month: i32, day: u32) -> i64 {
+        let first = NaiveDate::from_ymd_opt(2023 + month / 12, month as u32 % 12 + 1, 1).unwrap();
+        let day = day.min(u32::from(first.num_days_in_month()));
+        let date = first.with_day(day).unwrap();
+        (date - NaiveDate::default()).num_days()
+    }
+
+    fn monthly(horizon: i64, period: i64) -> SeriesForecaster {
+        let time = TimeColumn {
+            name: "day".to_owned(),
+            data_type: DataType::Date32,
+        };
+        let span = CalendarSpan::months(horizon);
+        SeriesForecaster {
+            grid: StepGrid::Months {
+                clock: ColumnClock::of(&DataType::Date32).unwrap().unwrap(),
+                every: 1,
+                period,
+                horizon,
+            },
+            horizon: time.steps_back(TimeDistance::from_span(span)).unwrap(),
+            ..forecaster(1, 1)
+        }
+    }
+
+    /// Months have the forecasts of whole numbers, on any day of the month and at its end.
+    #[test]
+    fn months_are_equal_steps() {
+        let values = sales(60);
+        for (horizon, period) in [(1, 1), (3, 3), (12, 6)] {
+            // January 2023 begins a period of each length.
+            let expected = forecasts(&forecaster(horizon, period), &values);
+            let values = Float64Array::from(values.clone());
+            for day in [1, 15, 28, 31] {
+                let times: Vec<i64> = (0..60).map(|month| day_of_month(month, day)).collect();
+                let rows = monthly(horizon, period).forecasts(&times, &values).unwrap();
+                let rows: Vec<Option<f64>> = rows.iter().collect();
+                assert_eq!(rows, expected, "{horizon}, {period}, {day}");
+            }
+        }
+    }
+
+    /// A row on an earlier day than the others knows what came a month before itself.
+    #[test]
+    fn an_early_row_of_a_month_does_not_know_the_row_before() {
+        let mut times: Vec<i64> = (0..30).map(|month| day_of_month(month, 20)).collect();
+        let mut values = sales(30);
+        times.push(day_of_month(30, 10));
+        values.push(0.0);
+        let rows = |values: &[f64]| {
+            let values = Float64Array::from(values.to_vec());
+            let rows = monthly(1, 1).forecasts(&times, &values).unwrap();
+            rows.value(30)
+        };
+        let expected = rows(&values);
+        // The 20th of the month before lies less than a month back.
+        values[29] += 100.0;
+        assert_eq!(rows(&values), expected);
+        values[28] += 100.0;
+        assert_ne!(rows(&values), expected);
     }
 
     #[test]
@@ -516,7 +690,10 @@ mod tests {
     #[test]
     fn rows_lie_in_the_nearest_step() {
         let daily = SeriesForecaster {
-            every: 24,
+            grid: StepGrid::Ticks {
+                every: 24,
+                period: 24,
+            },
             ..forecaster(24, 24)
         };
         let values = Float64Array::from(vec![1.0, 2.0, 3.0, 4.0, 9.0, 0.0]);
