@@ -197,6 +197,8 @@ pub enum RowMark {
     NoMatch,
     /// A value is neither learned nor listed. Lists have a mark for each element.
     Unknown,
+    /// A value was moved to the end of a range that was learned.
+    Ended,
 }
 
 /// Counts the values of a column that an operation changed, given the column before and after.

@@ -15,7 +15,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::group_rare::value_count;
-use crate::shared::{DictionaryCache, TokenIndex, finding_at, mark_unknown, output_field};
+use crate::shared::{DictionaryCache, TokenIndex, finding_at, mark_values, output_field};
 
 /// The frequency of a category: its share of all values, or its count.
 ///
@@ -129,7 +129,7 @@ fn lookup<T: ArrowPrimitiveType>(
         };
         let gathered = cache.gather(&StringColumn::of(&inputs[0])?, of_text)?;
         let gathered: ArrayRef = Arc::new(gathered);
-        let marks = mark_unknown::<T>(&gathered, |number| number == T::Native::default())?;
+        let marks = mark_values::<T>(&gathered, |number| number == T::Native::default())?;
         Ok(vec![gathered, marks])
     }))
 }

@@ -15,7 +15,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::shared::{
-    DictionaryCache, TokenIndex, bad_value, finding_at, mark_unknown, output_field,
+    DictionaryCache, TokenIndex, bad_value, finding_at, mark_values, output_field,
 };
 
 /// Rare categories, and those that were never seen, become one category.
@@ -120,7 +120,7 @@ impl GroupRare {
                 })?;
                 let grouped = DictionaryArray::<Int32Type>::try_new(ids.clone(), texts.clone())?;
                 let ids: ArrayRef = Arc::new(ids);
-                let marks = mark_unknown::<Int32Type>(&ids, |id| id == other_id)?;
+                let marks = mark_values::<Int32Type>(&ids, |id| id == other_id)?;
                 let grouped: ArrayRef = Arc::new(grouped);
                 Ok(vec![grouped, marks])
             }))

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::shared::{
     DictionaryCache, RowTexts, TokenIndex, bad_value, each_element, element_field, finding_at,
-    gather_ids, is_text_or_list, mark_unknown, output_name, scaled_hash,
+    gather_ids, is_text_or_list, mark_values, output_name, scaled_hash,
 };
 use crate::time::hide_helper_columns;
 
@@ -297,14 +297,14 @@ impl TokenIds {
                 })?;
                 Ok(Arc::new(marks) as ArrayRef)
             })?;
-            return mark_unknown::<Int8Type>(&is_other, |is_other| is_other == 1);
+            return mark_values::<Int8Type>(&is_other, |is_other| is_other == 1);
         }
         let ids_of_others = if self.buckets == 0 {
             self.default..=self.default
         } else {
             self.others..=self.others + self.buckets as i64 - 1
         };
-        mark_unknown::<T>(ids, |id| {
+        mark_values::<T>(ids, |id| {
             let id: i64 = id.into();
             ids_of_others.contains(&id)
         })

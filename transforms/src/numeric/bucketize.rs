@@ -3,19 +3,21 @@
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, Float64Array, Int32Array};
-use arrow::datatypes::{DataType, Field};
+use arrow::datatypes::{DataType, Field, Int32Type};
 use forebay_analyze::{GroupedQuantiles, QuantileRequest as Wanted};
 use forebay_model::{Fault, Finding, Result};
 use forebay_plan::{
     AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp,
-    Transform, WrittenNulls,
+    RowMark, Transform, WrittenNulls,
 };
 use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::buckets::bucket_indices;
-use crate::shared::{KeyIndex, ask_quantiles, bad_value, doubles, finding_at, output_field};
+use crate::shared::{
+    KeyIndex, ask_quantiles, bad_value, doubles, finding_at, mark_values, output_field,
+};
 
 /// The index of the bucket, of `q` buckets of about equal size: the number of boundaries that are
 /// not above x.
@@ -151,10 +153,13 @@ impl Bucketize {
                 let Some((values, keys)) = inputs.split_first() else {
                     return Err(Fault::internal("buckets received no column"));
                 };
-                Ok(vec![boundaries.buckets(values, keys)?])
+                let buckets = boundaries.buckets(values, keys)?;
+                let marks = mark_values::<Int32Type>(&buckets, |bucket| bucket == UNSEEN_KEY)?;
+                Ok(vec![buckets, marks])
             }))
         });
-        Ok(map.written_nulls(WrittenNulls::Of(field.name().clone())))
+        let map = map.written_nulls(WrittenNulls::Of(field.name().clone()));
+        Ok(map.marking([RowMark::Unknown]))
     }
 }
 

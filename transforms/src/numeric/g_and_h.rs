@@ -1,17 +1,22 @@
 //! `g_and_h`: values as those of a normal distribution, by Tukey's g-and-h distribution.
 
-use arrow::datatypes::Field;
+use std::sync::Arc;
+
+use arrow::array::ArrayRef;
+use arrow::datatypes::{Field, Float64Type};
 use forebay_analyze::QuantileRequest;
-use forebay_model::{Finding, Result};
+use forebay_model::{Fault, Finding, Result};
 use forebay_plan::{
-    BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp, Transform,
+    BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp, RowMark, Transform,
 };
 use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::normal::normal_quantile;
-use crate::shared::{ask_quantiles, doubles, finding_at, float_type, map_doubles, output_field};
+use crate::shared::{
+    ask_quantiles, doubles, finding_at, float_type, map_doubles, mark_values, output_field,
+};
 
 /// The z of which x is `a + b * (exp(g * z) - 1) / g * exp(h * z^2 / 2)`: if x has Tukey's g-and-h distribution, z is
 /// standard normal. `g` takes skewness away, and `h` heavy tails.
@@ -89,18 +94,19 @@ impl GAndH {
         let request = ask_quantiles(field.name(), request, self.epsilon, self.exact)?;
         let out_type = float_type(field.data_type());
         let output = output_field(field, &self.suffix, out_type.clone());
-        Ok(MapOp::fitted(
-            [field.name()],
-            [output],
-            [request],
-            move |findings| {
-                let shape = learned_shape(finding_at(findings, 0)?)?;
-                let out_type = out_type.clone();
-                Ok(LoweredMap::unary(move |column| {
-                    map_doubles(column, &out_type, |x| shape.normal_value(x))
-                }))
-            },
-        ))
+        let map = MapOp::fitted([field.name()], [output], [request], move |findings| {
+            let shape = learned_shape(finding_at(findings, 0)?)?;
+            let out_type = out_type.clone();
+            Ok(LoweredMap::new(move |inputs, _| {
+                let [column] = inputs else {
+                    return Err(Fault::internal("a distribution received other columns"));
+                };
+                let normal = map_doubles(column, &out_type, |x| shape.normal_value(x))?;
+                let marks = shape.mark_ends(&normal)?;
+                Ok(vec![normal, marks])
+            }))
+        });
+        Ok(map.marking([RowMark::Ended]))
     }
 }
 
@@ -176,6 +182,14 @@ impl TukeyShape {
             g,
             h: line.slope,
         }
+    }
+
+    /// Marks the z of values that lie beyond the end of the distribution.
+    fn mark_ends(self, normal: &ArrayRef) -> Result<ArrayRef> {
+        let has_end = self.h == 0.0 && self.g != 0.0;
+        let end = -END * self.g.signum();
+        let numbers: ArrayRef = Arc::new(doubles(normal)?);
+        mark_values::<Float64Type>(&numbers, |z| has_end && z == end)
     }
 
     /// The z of a value.

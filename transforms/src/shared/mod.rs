@@ -5,21 +5,21 @@ mod farm_fingerprint;
 mod key_values;
 mod keys;
 mod lists;
+mod marked_values;
 mod names;
 mod numbers;
 mod packed_index;
 mod quantile;
 mod tokens;
-mod unknown_values;
 
 pub(crate) use by_key::{KeyedMoments, MomentScaler, keyed_moments, scale_by_moments};
 pub(crate) use farm_fingerprint::farm_fingerprint;
 pub(crate) use keys::KeyIndex;
 pub(crate) use lists::{RowTexts, each_element, element_field, is_text_or_list, large_lists};
+pub(crate) use marked_values::{mark_numberless, mark_values};
 pub(crate) use names::{
     bad_value, finding_at, output_field, output_name, refuse_repeated_categories,
 };
 pub(crate) use numbers::{doubles, float_type, map_doubles, map_doubles_with_row, to_float_type};
 pub(crate) use quantile::ask_quantiles;
 pub(crate) use tokens::{DictionaryCache, TokenIndex, gather_ids, murmur3, scaled_hash};
-pub(crate) use unknown_values::{mark_numberless, mark_unknown};

@@ -470,11 +470,8 @@ fn changes_of_values(map: &MapOp) -> Vec<CountedChange> {
         RowMark::Crossed => CountedChange::of_rows(RowChange::Sorted),
         RowMark::Constant => CountedChange::of_rows(RowChange::Imputed),
         RowMark::NoMatch => CountedChange::of_rows(RowChange::NoMatch),
-        RowMark::Unknown => CountedChange {
-            change: RowChange::Unknown,
-            column: map.writes.first().map(|field| field.name().clone()),
-            step: None,
-        },
+        RowMark::Unknown => CountedChange::of_first_column(map, RowChange::Unknown),
+        RowMark::Ended => CountedChange::of_first_column(map, RowChange::Clipped),
     });
     let counts = map.value_counts.iter().map(|count| CountedChange {
         change: count.change,

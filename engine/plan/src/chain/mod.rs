@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use self::lost_values::LostValues;
 use crate::kernel_memory::AdmitBytes;
-use crate::op::{ColumnKernel, ExpandKernel, PredictionFeedback, RowMark, ValueCount};
+use crate::op::{ColumnKernel, ExpandKernel, MapOp, PredictionFeedback, RowMark, ValueCount};
 use crate::{AnalyzerId, CheckStop, OpId, WindowRowOrder};
 
 /// Columns requested at a point of a stream, optionally of one part of the split.
@@ -144,7 +144,7 @@ impl RowCounts {
             RowMark::Clipped => self.clipped += rows,
             RowMark::Crossed => self.crossed += rows,
             // The ledger of changes counts them.
-            RowMark::Constant | RowMark::NoMatch | RowMark::Unknown => {}
+            RowMark::Constant | RowMark::NoMatch | RowMark::Unknown | RowMark::Ended => {}
         }
     }
 }
@@ -306,6 +306,15 @@ struct CountedChange {
 }
 
 impl CountedChange {
+    /// A change of values, under the first column that an operation writes.
+    fn of_first_column(map: &MapOp, change: RowChange) -> CountedChange {
+        CountedChange {
+            change,
+            column: map.writes.first().map(|field| field.name().clone()),
+            step: None,
+        }
+    }
+
     fn of_rows(change: RowChange) -> CountedChange {
         CountedChange {
             change,

@@ -1,4 +1,4 @@
-//! Marks of values that a step does not know: it has not learned them, and its settings do not list them.
+//! Marks of values that the ledger of rows counts: those that a step neither learned nor lists, say.
 
 use std::sync::Arc;
 
@@ -10,15 +10,15 @@ use forebay_model::Result;
 
 use super::lists::{element_field, large_lists};
 
-/// Marks the values of a column, or the elements of its lists, whose number is one of unknown values.
-pub(crate) fn mark_unknown<T: ArrowPrimitiveType>(
+/// Marks the numbers of a column, or of the elements of its lists, for which a test is true.
+pub(crate) fn mark_values<T: ArrowPrimitiveType>(
     numbers: &ArrayRef,
-    is_unknown: impl Fn(T::Native) -> bool,
+    is_marked: impl Fn(T::Native) -> bool,
 ) -> Result<ArrayRef> {
     if element_field(numbers.data_type()).is_none() {
         let numbers = numbers.as_primitive::<T>();
         let rows = numbers.len();
-        let marks = BooleanBuffer::collect_bool(rows, |row| is_unknown(numbers.value(row)));
+        let marks = BooleanBuffer::collect_bool(rows, |row| is_marked(numbers.value(row)));
         return Ok(Arc::new(BooleanArray::new(marks, numbers.nulls().cloned())));
     }
     let lists = large_lists(numbers)?;
@@ -29,7 +29,7 @@ pub(crate) fn mark_unknown<T: ArrowPrimitiveType>(
             continue;
         }
         for element in ends[0] as usize..ends[1] as usize {
-            marks.append(elements.is_valid(element) && is_unknown(elements.value(element)));
+            marks.append(elements.is_valid(element) && is_marked(elements.value(element)));
         }
     }
     Ok(Arc::new(BooleanArray::new(marks.finish(), None)))
@@ -62,9 +62,9 @@ mod tests {
     }
 
     #[test]
-    fn unknown_values_and_elements_are_marked_once() {
+    fn marked_values_and_elements_are_marked_once() {
         let numbers: ArrayRef = Arc::new(Int64Array::from(vec![Some(3), None, Some(9), Some(9)]));
-        let marks = mark_unknown::<Int64Type>(&numbers, |number| number == 9).unwrap();
+        let marks = mark_values::<Int64Type>(&numbers, |number| number == 9).unwrap();
         assert_eq!(count(&marks), 2);
         let lists: ArrayRef = Arc::new(ListArray::from_iter_primitive::<Int64Type, _, _>([
             Some(vec![Some(9), Some(1)]),
@@ -72,10 +72,10 @@ mod tests {
             Some(vec![Some(9), None, Some(9)]),
             Some(Vec::new()),
         ]));
-        let marks = mark_unknown::<Int64Type>(&lists, |number| number == 9).unwrap();
+        let marks = mark_values::<Int64Type>(&lists, |number| number == 9).unwrap();
         assert_eq!(count(&marks), 3);
         // Elements of other rows do not count.
-        let marks = mark_unknown::<Int64Type>(&lists.slice(1, 2), |number| number == 9).unwrap();
+        let marks = mark_values::<Int64Type>(&lists.slice(1, 2), |number| number == 9).unwrap();
         assert_eq!(count(&marks), 2);
     }
 
