@@ -508,20 +508,37 @@ fn values_beyond_what_was_learned_are_counted() {
     }
     shop.write("rows.csv", &(rows + "b,-5,2\na,-6,2\n"));
     let steps = "{ g_and_h: { columns: [x], suffix: _normal } }, { bucketize: { columns: [x], q: 4, by: [k] } }";
+    let expected = ["f.g_and_h clipped x_normal 2", "f.bucketize unknown x 1"];
+    check_learned_part(&shop, "", steps, &expected);
+}
+
+/// A target of a series that was not learned takes the numbers of the others.
+#[test]
+fn targets_of_series_that_were_not_learned_are_counted() {
+    let shop = TestDirectory::new();
+    let mut rows = "k,day,x,part\n".to_owned();
+    for day in 1..=9 {
+        rows += &format!("a,2024-01-0{day},{day},1\n");
+    }
+    shop.write("rows.csv", &(rows + "b,2024-01-09,3,2\na,2024-01-10,4,2\n"));
+    let steps = "{ target: { column: x, do: [{ scale: robust }] } }";
+    let expected = ["f.target unknown 1"];
+    check_learned_part(&shop, ", time: day, keys: [k]", steps, &expected);
+}
+
+/// Runs steps that learn from the rows with `part = 1`, and compares the changes of all rows.
+fn check_learned_part(shop: &TestDirectory, source: &str, steps: &str, expected: &[&str]) {
     shop.write(
         "spec.yaml",
         &format!(
-            "version: 1\nname: test\nsources: {{ a: {{ csv: {{ path: rows.csv }} }} }}\n\
+            "version: 1\nname: test\nsources: {{ a: {{ csv: {{ path: rows.csv }}{source} }} }}\n\
              split: {{ train: \"part = 1\", validation: \"part = 2\" }}\n\
              steps:\n  f: {{ from: a, fit_on: train, do: [ {steps} ] }}\n\
              sinks: {{ t: {{ from: f, parquet: {{ path: out }} }} }}\n"
         ),
     );
-    let summary = run(&shop, &[]).summary();
-    assert_eq!(
-        changes(&summary),
-        ["f.g_and_h clipped x_normal 2", "f.bucketize unknown x 1"]
-    );
+    let summary = run(shop, &[]).summary();
+    assert_eq!(changes(&summary), expected);
 }
 
 #[test]

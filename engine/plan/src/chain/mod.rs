@@ -12,6 +12,7 @@ use forebay_window::WindowPlan;
 use serde::{Deserialize, Serialize};
 
 use self::lost_values::LostValues;
+use crate::hidden_columns::is_hidden;
 use crate::kernel_memory::AdmitBytes;
 use crate::op::{ColumnKernel, ExpandKernel, MapOp, PredictionFeedback, RowMark, ValueCount};
 use crate::{AnalyzerId, CheckStop, OpId, WindowRowOrder};
@@ -306,11 +307,13 @@ struct CountedChange {
 }
 
 impl CountedChange {
-    /// A change of values, under the first column that an operation writes.
+    /// A change of values, under the first column that an operation writes; under none where that is hidden.
     fn of_first_column(map: &MapOp, change: RowChange) -> CountedChange {
+        let first = map.writes.first().map(Field::name);
+        let visible = first.filter(|name| !is_hidden(name));
         CountedChange {
             change,
-            column: map.writes.first().map(|field| field.name().clone()),
+            column: visible.cloned(),
             step: None,
         }
     }

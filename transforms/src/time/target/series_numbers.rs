@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, Float64Array};
+use arrow::array::{ArrayRef, BooleanArray, Float64Array};
 use arrow::datatypes::{DataType, Field};
 use forebay_analyze::{SeriesFit, SeriesStatistic};
 use forebay_model::{Fault, Finding, Result, codes};
-use forebay_plan::{AnalyzerRequest, BindScope, LoweredMap, MapOp, PlanOp};
+use forebay_plan::{AnalyzerRequest, BindScope, LoweredMap, MapOp, PlanOp, RowMark};
 
 use super::TargetTransform;
 use crate::shared::{KeyIndex, doubles, finding_at};
@@ -78,7 +78,8 @@ fn median(values: &[f64]) -> f64 {
     sorted.get(middle).copied().unwrap_or(0.0)
 }
 
-/// Writes numbers of each row's series into hidden columns, one or two.
+/// Writes numbers of each row's series into hidden columns, one or two, and counts the rows of series that were not
+/// learned.
 pub(super) fn series_columns(
     keys: &[String],
     names: &[String],
@@ -91,34 +92,33 @@ pub(super) fn series_columns(
         .collect();
     let key_count = keys.len();
     let written = names.len();
-    PlanOp::Map(MapOp::fitted(
-        keys.to_vec(),
-        writes,
-        [request],
-        move |findings| {
-            let finding = finding_at(findings, 0)?;
-            let SeriesNumbers {
-                of_series,
-                of_others,
-            } = numbers(finding)?;
-            let index = index_of_series(finding, key_count)?;
-            Ok(LoweredMap::new(move |columns, rows| {
-                let series = match &index {
-                    Some(index) => index.find(columns)?,
-                    None => vec![Some(0); rows],
-                };
-                let numbers_of = |series: &Option<u32>| {
-                    let numbers = series.and_then(|series| of_series.get(series as usize));
-                    numbers.copied().unwrap_or(of_others)
-                };
-                let columns = (0..written).map(|number| {
-                    let values = series.iter().map(|series| numbers_of(series)[number]);
-                    Arc::new(Float64Array::from_iter_values(values)) as ArrayRef
-                });
-                Ok(columns.collect())
-            }))
-        },
-    ))
+    let map = MapOp::fitted(keys.to_vec(), writes, [request], move |findings| {
+        let finding = finding_at(findings, 0)?;
+        let SeriesNumbers {
+            of_series,
+            of_others,
+        } = numbers(finding)?;
+        let index = index_of_series(finding, key_count)?;
+        Ok(LoweredMap::new(move |columns, rows| {
+            let series = match &index {
+                Some(index) => index.find(columns)?,
+                None => vec![Some(0); rows],
+            };
+            let numbers_of = |series: &Option<u32>| {
+                let numbers = series.and_then(|series| of_series.get(series as usize));
+                numbers.copied().unwrap_or(of_others)
+            };
+            let mut outputs: Vec<ArrayRef> = Vec::with_capacity(written + 1);
+            for number in 0..written {
+                let values = series.iter().map(|series| numbers_of(series)[number]);
+                outputs.push(Arc::new(Float64Array::from_iter_values(values)));
+            }
+            let marks: Vec<bool> = series.iter().map(Option::is_none).collect();
+            outputs.push(Arc::new(BooleanArray::from(marks)));
+            Ok(outputs)
+        }))
+    });
+    PlanOp::Map(map.marking([RowMark::Unknown]))
 }
 
 /// Finds the row of a finding for the keys of a row; `None` where all rows are one series.
