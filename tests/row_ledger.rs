@@ -507,8 +507,14 @@ fn values_beyond_what_was_learned_are_counted() {
         rows += &format!("a,{},1\n", share * share);
     }
     shop.write("rows.csv", &(rows + "b,-5,2\na,-6,2\n"));
-    let steps = "{ g_and_h: { columns: [x], suffix: _normal } }, { bucketize: { columns: [x], q: 4, by: [k] } }";
-    let expected = ["f.g_and_h clipped x_normal 2", "f.bucketize unknown x 1"];
+    let steps = "{ g_and_h: { columns: [x], suffix: _normal } }, { spline: { columns: [x], suffix: _curve } }, \
+                 { normal_quantiles: { columns: [x], suffix: _rank } }, { bucketize: { columns: [x], q: 4, by: [k] } }";
+    let expected = [
+        "f.g_and_h clipped x_normal 2",
+        "f.spline clipped x_curve 2",
+        "f.normal_quantiles clipped x_rank 2",
+        "f.bucketize unknown x 1",
+    ];
     check_learned_part(&shop, "", steps, &expected);
 }
 

@@ -1,11 +1,11 @@
 //! `normal_quantiles`: ranks as values of a normal distribution.
 
-use arrow::array::{Array, ArrayRef};
+use arrow::array::Array;
 use arrow::datatypes::DataType;
 use forebay_analyze::QuantileRequest;
-use forebay_model::{Finding, Result};
+use forebay_model::{Fault, Finding, Result};
 use forebay_plan::{
-    BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp, Transform,
+    BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp, RowMark, Transform,
 };
 use forebay_setters::Setters;
 use schemars::JsonSchema;
@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 
 use super::normal::normal_quantile;
 use crate::shared::{
-    ask_quantiles, bad_value, doubles, finding_at, float_type, map_doubles, output_field,
+    ask_quantiles, bad_value, doubles, finding_at, float_type, map_doubles, mark_outside,
+    output_field,
 };
 
 /// The rank of x among the data as a value of the standard normal distribution: the median gives 0, and about two
@@ -81,32 +82,37 @@ impl Transform for NormalQuantiles {
             let request = ask_quantiles(field.name(), request, self.epsilon, self.exact)?;
             let out_type = float_type(field.data_type());
             let output = output_field(field, &self.suffix, out_type.clone());
-            ops.push(PlanOp::Map(MapOp::fitted(
-                [field.name()],
-                [output],
-                [request],
-                move |findings| normal_ranks(finding_at(findings, 0)?, &out_type),
-            )));
+            let map = MapOp::fitted([field.name()], [output], [request], move |findings| {
+                normal_ranks(finding_at(findings, 0)?, &out_type)
+            });
+            ops.push(PlanOp::Map(map.marking([RowMark::Ended])));
         }
         Ok(ops)
     }
 }
 
-/// A kernel that places values among the quantiles of a finding.
+/// A kernel that places values among the quantiles of a finding, and marks those beyond them.
 fn normal_ranks(finding: &Finding, out_type: &DataType) -> Result<LoweredMap> {
     let learned = doubles(finding.column("value")?)?;
     let mut quantiles = Vec::new();
     if learned.null_count() == 0 {
         quantiles.extend_from_slice(learned.values());
     }
+    let least = quantiles.first().copied().unwrap_or(f64::NEG_INFINITY);
+    let greatest = quantiles.last().copied().unwrap_or(f64::INFINITY);
     let out_type = out_type.clone();
-    Ok(LoweredMap::unary(move |column: &ArrayRef| {
-        map_doubles(column, &out_type, |x| {
+    Ok(LoweredMap::new(move |inputs, _| {
+        let [column] = inputs else {
+            return Err(Fault::internal("quantiles received other columns"));
+        };
+        let ranks = map_doubles(column, &out_type, |x| {
             if x.is_nan() {
                 return x;
             }
             normal_quantile(rank_among(&quantiles, x).clamp(RANK_MIN, 1.0 - RANK_MIN))
-        })
+        })?;
+        let marks = mark_outside(column, [least, greatest])?;
+        Ok(vec![ranks, marks])
     }))
 }
 

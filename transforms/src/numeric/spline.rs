@@ -5,14 +5,14 @@ use forebay_analyze::{ColumnMoments, QuantileRequest};
 use forebay_model::{Fault, Finding, Result, codes, lerp};
 use forebay_plan::{
     AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp,
-    Transform, admit_output,
+    RowMark, Transform, admit_output,
 };
 use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::categorical::{vector_array, vector_field};
-use crate::shared::{ask_quantiles, bad_value, doubles, finding_at, output_name};
+use crate::shared::{ask_quantiles, bad_value, doubles, finding_at, mark_outside, output_name};
 
 /// The values of B-splines at x: `knots + degree - 1` numbers from 0 to 1 with the sum 1, of which `degree + 1` are not
 /// 0. A linear model of them is a smooth curve of x.
@@ -106,11 +106,15 @@ impl Transform for SplineBasis {
                 let knots = config.knots_of(finding_at(findings, 0)?);
                 let knots = knots.map_err(|fault| fault.column(&column))?;
                 let basis = BasisFunctions::new(&knots, config.degree);
-                Ok(LoweredMap::unary(move |values: &ArrayRef| {
-                    basis.vectors(values)
+                Ok(LoweredMap::new(move |inputs, _| {
+                    let [column] = inputs else {
+                        return Err(Fault::internal("splines received other columns"));
+                    };
+                    let marks = mark_outside(column, basis.range())?;
+                    Ok(vec![basis.vectors(column)?, marks])
                 }))
             });
-            ops.push(PlanOp::Map(map));
+            ops.push(PlanOp::Map(map.marking([RowMark::Ended])));
         }
         Ok(ops)
     }
@@ -194,6 +198,15 @@ impl BasisFunctions {
     /// Number of functions.
     fn width(&self) -> usize {
         self.knots.len() - self.degree - 1
+    }
+
+    /// The range of the values that were learned. Knots are rounded: the outer ones may lie inside of it.
+    fn range(&self) -> [f64; 2] {
+        let inner = &self.knots[self.degree..=self.width()];
+        let first = inner[0];
+        let last = inner[inner.len() - 1];
+        let margin = 4.0 * f64::EPSILON * first.abs().max(last.abs());
+        [first - margin, last + margin]
     }
 
     /// The values of all functions at each number.

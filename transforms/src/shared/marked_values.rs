@@ -6,9 +6,11 @@ use arrow::array::{
     Array, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray, BooleanBufferBuilder,
 };
 use arrow::buffer::BooleanBuffer;
+use arrow::datatypes::Float64Type;
 use forebay_model::Result;
 
 use super::lists::{element_field, large_lists};
+use super::numbers::doubles;
 
 /// Marks the numbers of a column, or of the elements of its lists, for which a test is true.
 pub(crate) fn mark_values<T: ArrowPrimitiveType>(
@@ -33,6 +35,12 @@ pub(crate) fn mark_values<T: ArrowPrimitiveType>(
         }
     }
     Ok(Arc::new(BooleanArray::new(marks.finish(), None)))
+}
+
+/// Marks the numbers of a column that lie outside of a range.
+pub(crate) fn mark_outside(column: &ArrayRef, [least, greatest]: [f64; 2]) -> Result<ArrayRef> {
+    let numbers: ArrayRef = Arc::new(doubles(column)?);
+    mark_values::<Float64Type>(&numbers, |number| number < least || number > greatest)
 }
 
 /// Marks the values of a column that have no number.

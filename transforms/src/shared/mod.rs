@@ -16,7 +16,7 @@ pub(crate) use by_key::{KeyedMoments, MomentScaler, keyed_moments, scale_by_mome
 pub(crate) use farm_fingerprint::farm_fingerprint;
 pub(crate) use keys::KeyIndex;
 pub(crate) use lists::{RowTexts, each_element, element_field, is_text_or_list, large_lists};
-pub(crate) use marked_values::{mark_numberless, mark_values};
+pub(crate) use marked_values::{mark_numberless, mark_outside, mark_values};
 pub(crate) use names::{
     bad_value, finding_at, output_field, output_name, refuse_repeated_categories,
 };
