@@ -26,7 +26,10 @@ pub(super) fn entity_columns(
     entities: &Map<String, Value>,
 ) -> Result<NamedColumns, ServeError> {
     let mut columns = columns_of_lists(entities)?;
-    if !model.has_state() || model.answers_series() {
+    let Some(time) = model.time.as_ref().filter(|_| model.has_state()) else {
+        return Ok(columns);
+    };
+    if model.answers_series() {
         return Ok(columns);
     }
     let rows = columns.values().next().map_or(0, |column| column.len());
@@ -36,7 +39,7 @@ pub(super) fn entity_columns(
         if !is_needed || columns.contains_key(name) {
             continue;
         }
-        let column = if model.time.as_ref() == Some(name) {
+        let column = if name == time {
             current_times(field.data_type(), rows)
         } else {
             Some(new_null_array(field.data_type(), rows))
