@@ -11,6 +11,8 @@ pub enum PortableMap {
     Ids(TextIds),
     /// A bucket for each text
     Buckets(TextBuckets),
+    /// The number of these boundaries, in ascending order, that are not above a number
+    Bins(Vec<f64>),
 }
 
 /// A number for each row. NaN stands for a missing value, and stays NaN unless it is replaced.

@@ -149,8 +149,8 @@ impl InverseStep {
                 let texts = ids.ids.iter().copied().zip(ids.tokens.iter().cloned());
                 Some(InverseStep::Texts(texts.collect()))
             }
-            // Several texts share a bucket.
-            PortableMap::Buckets(_) => None,
+            // Several texts share a bucket, and several numbers a bin.
+            PortableMap::Buckets(_) | PortableMap::Bins(_) => None,
         }
     }
 

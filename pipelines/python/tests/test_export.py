@@ -295,6 +295,7 @@ steps:
     do:
       - lag: { columns: [y], by: [1d] }
       - derive: { unused: "x * 2" }
+      - apply_buckets: { columns: [gaps], boundaries: [-1, 0, 0.5], suffix: _bucket }
       - impute: { columns: [gaps], with: median }
       - impute: { columns: [small], with: { constant: -1.5 } }
       - standardize: { columns: [x, y_lag_1d], suffix: _score }
@@ -304,6 +305,8 @@ steps:
       - max_abs: { columns: [x], suffix: _portion }
       - winsorize: { columns: [x], suffix: _bounded }
       - clip: { columns: [x], min: -1, max: 1.5, suffix: _clipped }
+      - bucketize: { columns: [x], q: 5, suffix: _fifth }
+      - k_bins: { columns: [small], bins: 3, strategy: uniform, suffix: _bin }
       - log1p: { columns: [positive] }
       - hash_bucket: { columns: [item], buckets: 16, seed: 3, hash: murmur3, suffix: _slot }
       - vocabulary: { columns: [item], min_count: 2, oov_buckets: 1 }
@@ -317,12 +320,12 @@ sinks:
     train:
       { path: out/net, model: mlp, label: y, epochs: 1, categorical: [item, item_slot, kind, shop_id], missing: 0,
         dense: [z, x_range, same_flat, x_robust, x_portion, x_bounded, x_clipped, positive, gaps, small,
-                y_lag_1d_score] }
+                y_lag_1d_score, x_fifth] }
   trees:
     from: features
     train:
-      { path: out/trees, model: gbdt, label: y, rounds: 8, categorical: [item, item_slot, shop_id],
-        dense: [z, gaps, positive] }
+      { path: out/trees, model: gbdt, label: y, rounds: 8, categorical: [item, item_slot, shop_id, x_fifth],
+        dense: [z, gaps, positive, gaps_bucket, small_bin] }
   hashed:
     from: hashed
     train: { path: out/hashed, model: gbdt, label: y, rounds: 2, categorical: [item], dense: [x] }

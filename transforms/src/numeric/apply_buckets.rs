@@ -2,7 +2,9 @@
 
 use arrow::datatypes::DataType;
 use forebay_model::Result;
-use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, MapOp, PlanOp, Transform};
+use forebay_plan::{
+    BindScope, ColumnSelector, ConfiguredTransform, MapOp, PlanOp, PortableMap, Transform,
+};
 use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -53,12 +55,13 @@ impl Transform for ApplyBuckets {
             .map(|field| {
                 let boundaries = self.boundaries.clone();
                 let output = output_field(field, &self.suffix, DataType::Int32);
-                PlanOp::Map(MapOp::new([field.name()], [output], move |inputs, _| {
+                let map = MapOp::new([field.name()], [output], move |inputs, _| {
                     inputs
                         .iter()
                         .map(|column| bucket_indices(column, &boundaries))
                         .collect()
-                }))
+                });
+                PlanOp::Map(map.portable(PortableMap::Bins(self.boundaries.clone())))
             });
         Ok(each.collect())
     }

@@ -8,7 +8,7 @@ use forebay_analyze::{GroupedQuantiles, QuantileRequest as Wanted};
 use forebay_model::{Fault, Finding, Result};
 use forebay_plan::{
     AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp,
-    RowMark, Transform, WrittenNulls,
+    PortableMap, RowMark, Transform, WrittenNulls,
 };
 use forebay_setters::Setters;
 use schemars::JsonSchema;
@@ -101,9 +101,10 @@ impl Transform for Bucketize {
                     [ask],
                     move |findings| {
                         let boundaries = finding_at(findings, 0)?.numbers("boundary")?;
-                        Ok(LoweredMap::unary(move |column| {
-                            bucket_indices(column, &boundaries)
-                        }))
+                        let edges = boundaries.clone();
+                        let map =
+                            LoweredMap::unary(move |column| bucket_indices(column, &boundaries));
+                        Ok(map.portable(move || PortableMap::Bins(edges.clone())))
                     },
                 )))
             });

@@ -7,7 +7,7 @@ use forebay_analyze::{ColumnClusters, ColumnMoments, QuantileRequest as Wanted, 
 use forebay_model::{Fault, Finding, Result, codes, lerp, type_words};
 use forebay_plan::{
     AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp,
-    Transform,
+    PortableMap, Transform,
 };
 use forebay_setters::Setters;
 use schemars::JsonSchema;
@@ -209,9 +209,9 @@ impl KBins {
         let column = field.clone();
         let map = MapOp::fitted([field.name()], [output], requests, move |findings| {
             let edges = config.edges(findings, &column)?;
-            Ok(LoweredMap::unary(move |column| {
-                bucket_indices(column, &edges)
-            }))
+            let boundaries = edges.clone();
+            let map = LoweredMap::unary(move |column| bucket_indices(column, &edges));
+            Ok(map.portable(move || PortableMap::Bins(boundaries.clone())))
         });
         Ok(PlanOp::Map(map))
     }

@@ -8,7 +8,9 @@ use forebay_run::{
     NumberExpr, PortableColumn, PortableMap, PortableStep, PortableSteps, TextBuckets, TextIds,
 };
 
-use super::graph::{GraphBuilder, Value, int_attribute, ints_attribute, strings_attribute};
+use super::graph::{
+    GraphBuilder, Value, doubles, int_attribute, int64s, ints_attribute, strings_attribute,
+};
 use super::protobuf::TensorType;
 
 /// The id of a missing text.
@@ -95,7 +97,26 @@ impl StepColumns {
         if computed.tensor_type == tensor_type {
             return Ok(computed.value);
         }
+        if tensor_type == TensorType::Int64 {
+            return Ok(ids_of_numbers(graph, &computed));
+        }
         Ok(graph.cast(&computed.value, tensor_type))
+    }
+}
+
+/// Whole numbers as ids.
+fn ids_of_numbers(graph: &mut GraphBuilder, numbers: &TypedValue) -> Value {
+    let numbers = as_doubles(graph, numbers);
+    let missing = graph.double(MISSING_ID as f64);
+    let is_missing = graph.node("IsNaN", &[&numbers]);
+    let ids = graph.node("Where", &[&is_missing, &missing, &numbers]);
+    graph.cast(&ids, TensorType::Int64)
+}
+
+fn as_doubles(graph: &mut GraphBuilder, input: &TypedValue) -> Value {
+    match input.tensor_type {
+        TensorType::Double => input.value.clone(),
+        _ => graph.cast(&input.value, TensorType::Double),
     }
 }
 
@@ -158,11 +179,8 @@ fn rename(columns: &mut BTreeMap<String, GraphColumn>, names: &[(String, String)
 fn compute(graph: &mut GraphBuilder, computed: &PortableColumn, input: &TypedValue) -> TypedValue {
     match &computed.map {
         PortableMap::Number(expression) => {
-            let doubles = match input.tensor_type {
-                TensorType::Double => input.value.clone(),
-                _ => graph.cast(&input.value, TensorType::Double),
-            };
-            let result = number(graph, expression, &doubles);
+            let input = as_doubles(graph, input);
+            let result = number(graph, expression, &input);
             let tensor_type = match computed.output.data_type() {
                 DataType::Float32 => TensorType::Float,
                 _ => TensorType::Double,
@@ -183,7 +201,27 @@ fn compute(graph: &mut GraphBuilder, computed: &PortableColumn, input: &TypedVal
             let tensor_type = TensorType::Int64;
             TypedValue { value, tensor_type }
         }
+        PortableMap::Bins(boundaries) => {
+            let input = as_doubles(graph, input);
+            let value = bins(graph, boundaries, &input);
+            let tensor_type = TensorType::Double;
+            TypedValue { value, tensor_type }
+        }
     }
+}
+
+/// The number of boundaries that are not above a number; NaN, which is a missing number, stays.
+fn bins(graph: &mut GraphBuilder, boundaries: &[f64], numbers: &Value) -> Value {
+    let column = graph.as_column(numbers);
+    let boundaries = graph.constant(doubles(&[1, boundaries.len()], boundaries));
+    let is_reached = graph.node("GreaterOrEqual", &[&column, &boundaries]);
+    let reached = graph.cast(&is_reached, TensorType::Double);
+    let axes = graph.constant(int64s(&[1], &[1]));
+    let attributes = vec![int_attribute("keepdims", 0)];
+    let count = graph.node_with("ReduceSum", &[&reached, &axes], attributes);
+    let missing = graph.double(f64::NAN);
+    let is_missing = graph.node("IsNaN", &[numbers]);
+    graph.node("Where", &[&is_missing, &missing, &count])
 }
 
 fn text_ids(graph: &mut GraphBuilder, ids: &TextIds, texts: &Value) -> Value {
