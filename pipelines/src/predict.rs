@@ -16,8 +16,8 @@ use forebay_plan::{ConfiguredTransform, FUTURE_PART, unknown_column};
 use forebay_run::{
     Artifact, ForecastColumns, ForecastFormat, ForecastRequest, HORIZON_STEP, LoadedModel,
     Manifest, ModelClasses, ModelPredictor, PredictTransform, Predictions, RunReport, ServedRows,
-    ServingModel, ServingReference, Session, output_root, portable_artifact_steps,
-    prediction_fields,
+    ServingModel, ServingReference, Session, TargetStage, output_root, portable_artifact_steps,
+    prediction_fields, target_stages,
 };
 use forebay_storage::{StorageClient, StorageLocation};
 use forebay_transforms::SelectColumns;
@@ -258,12 +258,24 @@ impl TrainedModel {
             &card.origin.from,
             &columns,
         )?;
-        onnx_model(&self.predictor, part, Some(&steps))
+        onnx_model(&self.predictor, part, Some(&steps), &self.target_stages()?)
     }
 
     /// The model alone as a file of ONNX: it takes the columns that its step delivers.
     pub fn to_onnx_without_steps(&self, part: &ModelPart) -> Result<Vec<u8>> {
-        onnx_model(&self.predictor, part, None)
+        onnx_model(&self.predictor, part, None, &self.target_stages()?)
+    }
+
+    /// The stages by which the steps transform the label.
+    fn target_stages(&self) -> Result<Vec<TargetStage>> {
+        let card = self.card();
+        target_stages(
+            &self.artifact,
+            &forebay_transforms::registry(),
+            &exact_sql(),
+            &card.origin.from,
+            &card.label,
+        )
     }
 
     /// The point forecast of boosted trees as a text model of LightGBM.

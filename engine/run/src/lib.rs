@@ -113,7 +113,8 @@ pub use forebay_feed::{
 pub use forebay_model::Interval;
 pub use forebay_plan::{
     FeatureFacts, HORIZON_STEP, NumberExpr, PortableColumn, PortableMap, PortableStep,
-    PortableSteps, StepColumns, StepStrategy, TextBuckets, TextIds, is_pattern,
+    PortableSteps, StepColumns, StepStrategy, TargetFunction, TargetStage, TextBuckets, TextIds,
+    is_pattern,
 };
 pub use forebay_storage::DriftMeasures;
 pub use function_check::CheckedFunction;
@@ -125,7 +126,7 @@ pub use leak_check::{
     SinkComparison,
 };
 pub use part_context::PartContext;
-pub use portable_artifact::portable_artifact_steps;
+pub use portable_artifact::{portable_artifact_steps, target_stages};
 pub use predict::{
     EnsembleCombination, EnsembleMember, EnsembleReport, ForecastColumns, ForecastEnsemble,
     ForecastExamples, ForecastExpectation, ForecastFormat, ForecastLayout, ForecastPoint,

@@ -2,7 +2,7 @@
 
 use forebay_commit::Artifact;
 use forebay_model::{Fault, Result, codes};
-use forebay_plan::{PortableSteps, SqlCompiler, TransformRegistry, portable_steps};
+use forebay_plan::{PortableSteps, SqlCompiler, TargetStage, TransformRegistry, portable_steps};
 
 use crate::learning_filters::without_learning_filters;
 
@@ -39,4 +39,19 @@ pub fn portable_artifact_steps(
             .ok_or_else(|| Fault::new(codes::STATE_VERSION, "the artifact lacks a finding"))
     };
     portable_steps(&bound, stream, columns, &finding)
+}
+
+/// The stages by which the steps of `node` transform a model's label; none where they leave it as it is.
+pub fn target_stages(
+    artifact: &Artifact,
+    registry: &TransformRegistry,
+    sql: &SqlCompiler,
+    node: &str,
+    label: &str,
+) -> Result<Vec<TargetStage>> {
+    let bound = artifact.bind(registry, sql)?;
+    let flow = bound.flows.get(node);
+    let target = flow.and_then(|flow| flow.target.as_ref());
+    let target = target.filter(|target| target.column == label);
+    Ok(target.map_or_else(Vec::new, |target| target.stages.clone()))
 }

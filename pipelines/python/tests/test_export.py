@@ -409,6 +409,54 @@ def test_steps_before_a_model_are_part_of_it(prepared: pathlib.Path, model: str)
     numpy.testing.assert_allclose(result, expected, rtol=1e-6)
 
 
+TARGETS = """
+version: 1
+name: targets
+sources:
+  data: { parquet: { path: "data/*.parquet" }, time: at, keys: [shop] }
+steps:
+  roots: { from: data, do: [{ target: { column: y, do: [{ power: 0.5 }, log1p] } }] }
+  scaled: { from: data, do: [{ target: { column: y, do: [{ scale: standard }] } }] }
+sinks:
+  trees:
+    from: roots
+    train: { path: out/trees, model: gbdt, label: y, dense: [x, gaps], rounds: 8, quantiles: [0.1, 0.9] }
+  linear: { from: roots, train: { path: out/linear, model: linear, label: y, dense: [x], epochs: 1, missing: 0 } }
+  scaled: { from: scaled, train: { path: out/scaled, model: gbdt, label: y, dense: [x], rounds: 2 } }
+"""
+
+
+def test_transformed_targets_are_undone(tmp_path: pathlib.Path) -> None:
+    if not os.path.exists(os.environ.get("FOREBAY_BIN", "")):
+        pytest.skip("there is no program")
+    (tmp_path / "data").mkdir()
+    table = raw_rows()
+    pyarrow.parquet.write_table(table, tmp_path / "data" / "a.parquet")
+    (tmp_path / "spec.yaml").write_text(TARGETS)
+    run = forebay(tmp_path, "run", "spec.yaml")
+    assert run.returncode == 0, run.stderr
+    for model in ["trees", "linear"]:
+        exported = forebay(tmp_path, "export", f"out/{model}", f"{model}.onnx")
+        assert exported.returncode == 0, exported.stderr
+        expected = predictions(tmp_path, model)
+        session = onnxruntime.InferenceSession(tmp_path / f"{model}.onnx")
+        feed = {
+            taken.name: table[taken.name].combine_chunks().to_numpy(zero_copy_only=False).astype(numpy.float32)
+            for taken in session.get_inputs()
+        }
+        names = [output.name for output in session.get_outputs()]
+        assert names == [name for name in expected.column_names if name.startswith("prediction")]
+        assert {output.type for output in session.get_outputs()} == {"tensor(double)"}
+        for name, result in zip(names, session.run(names, feed), strict=True):
+            numpy.testing.assert_allclose(result, expected[name].to_numpy(), rtol=1e-6, err_msg=name)
+    # A model alone predicts the transformed label, and says so. Scales of series are no part of a file.
+    assert forebay(tmp_path, "export", "out/trees", "alone.onnx", "--without-steps").returncode == 0
+    metadata = onnxruntime.InferenceSession(tmp_path / "alone.onnx").get_modelmeta().custom_metadata_map
+    assert metadata["forebay.unit"] == "that of `y` as `target` transforms it"
+    refused = forebay(tmp_path, "export", "out/scaled", "scaled.onnx")
+    assert refused.returncode == 78 and "values of the row's series" in refused.stderr, refused.stderr
+
+
 def test_steps_without_a_form_are_named(prepared: pathlib.Path) -> None:
     refused = forebay(prepared, "export", "out/hashed", "hashed.onnx")
     assert refused.returncode == 78

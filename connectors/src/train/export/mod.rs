@@ -10,14 +10,16 @@ mod lightgbm;
 mod network;
 mod protobuf;
 mod steps;
+mod target;
 mod trees;
 
 use forebay_model::{Fault, Result, codes};
-use forebay_run::{ModelClasses, PortableSteps};
+use forebay_run::{ModelClasses, PortableSteps, TargetStage};
 
 use self::graph::GraphBuilder;
 use self::lightgbm::LightGbmTrees;
 use self::steps::StepColumns;
+use self::target::TargetInverse;
 use super::boosting::{BoostedModel, BoostingCard, ModelOutput, Objective, TreeEnsemble};
 use super::config::LossFunction;
 use super::file::{ModelCard, Predictor, PredictorModel};
@@ -47,14 +49,20 @@ enum TreeOutputs<'a> {
 ///
 /// Inputs are named after columns, one value per row: the features, or what `steps` takes. Outputs are `prediction` and, for each quantile,
 /// `prediction_q10` and so on; of a model of classes, they are the most probable class, and the probability of each,
-/// `prediction_red` and so on. Results differ from those of `forebay predict` by rounding alone. A row whose numbers are
+/// `prediction_red` and so on. `target` has the stages by which a step transforms the label: with `steps`, predictions are
+/// undone. Results differ from those of `forebay predict` by rounding alone. A row whose numbers are
 /// not finite has the prediction NaN where `non_finite` of a network is `fail` or `skip`.
 pub fn onnx_model(
     predictor: &Predictor,
     part: &ModelPart,
     steps: Option<&PortableSteps>,
+    target: &[TargetStage],
 ) -> Result<Vec<u8>> {
     let card = &predictor.card;
+    let inverse = match steps {
+        Some(_) => TargetInverse::of(target)?,
+        None => TargetInverse::default(),
+    };
     let mut graph = GraphBuilder::new(&card.origin.pipeline);
     let mut columns = match steps {
         Some(steps) => StepColumns::add(&mut graph, steps)?,
@@ -63,7 +71,7 @@ pub fn onnx_model(
     let unit = match &predictor.model {
         PredictorModel::Network(parameters) => {
             refuse_part(part)?;
-            network::add_network(&mut graph, card, parameters, &mut columns)?;
+            network::add_network(&mut graph, card, parameters, &mut columns, &inverse)?;
             match card.loss {
                 LossFunction::SquaredError => "that of",
                 LossFunction::Logistic => "probability of",
@@ -72,7 +80,7 @@ pub fn onnx_model(
         }
         PredictorModel::Boosted(model) => match boosted_outputs(card, model, part)? {
             TreeOutputs::Numbers(outputs) => {
-                trees::add_trees(&mut graph, &card.shape, &outputs, &mut columns)?;
+                trees::add_trees(&mut graph, &card.shape, &outputs, &mut columns, &inverse)?;
                 unit_of_trees(&outputs)
             }
             TreeOutputs::Classes(classes, ensembles) => {
@@ -84,7 +92,11 @@ pub fn onnx_model(
         PredictorModel::Series(_) => return Err(series_fault()),
     };
     let mut properties = metadata(card, part);
-    properties.push(("unit", format!("{unit} `{}`", card.label)));
+    let mut unit = format!("{unit} `{}`", card.label);
+    if steps.is_none() && !target.is_empty() {
+        unit += " as `target` transforms it";
+    }
+    properties.push(("unit", unit));
     Ok(graph.finish(properties))
 }
 

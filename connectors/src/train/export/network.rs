@@ -7,6 +7,7 @@ use super::graph::{GraphBuilder, Value, floats, int_attribute, int64s};
 use super::inputs::FeatureInputs;
 use super::protobuf::TensorType;
 use super::steps::StepColumns;
+use super::target::TargetInverse;
 use crate::train::config::{LossFunction, OnNonFinite};
 use crate::train::file::ModelCard;
 use crate::train::network::{EmbeddingTable, ModelParameters};
@@ -17,6 +18,7 @@ pub fn add_network(
     card: &ModelCard,
     parameters: &ModelParameters,
     columns: &mut StepColumns,
+    target: &TargetInverse,
 ) -> Result<()> {
     let shape = &card.shape;
     let inputs = FeatureInputs::add(graph, shape, columns)?;
@@ -60,7 +62,7 @@ pub fn add_network(
         let missing = graph.float(f32::NAN);
         prediction = graph.node("Where", &[&unusable, &missing, &prediction]);
     }
-    graph.output(super::PREDICTION, &prediction, TensorType::Float);
+    target.output(graph, super::PREDICTION, &prediction);
     Ok(())
 }
 

@@ -10,6 +10,7 @@ use super::graph::{
 use super::inputs::FeatureInputs;
 use super::protobuf::TensorType;
 use super::steps::StepColumns;
+use super::target::TargetInverse;
 use crate::train::boosting::{
     IntervalScale, ModelOutput, Objective, RegressionTree, SplitRule, TreeEnsemble,
 };
@@ -25,6 +26,7 @@ pub fn add_trees(
     shape: &ModelShape,
     outputs: &[ModelOutput<'_>],
     columns: &mut StepColumns,
+    target: &TargetInverse,
 ) -> Result<()> {
     let inputs = FeatureInputs::add(graph, shape, columns)?;
     let features = as_doubles(graph, inputs);
@@ -49,13 +51,13 @@ pub fn add_trees(
         let prediction = graph.cast(&meant, TensorType::Float);
         match output.quantile {
             None => {
-                graph.output(super::PREDICTION, &prediction, TensorType::Float);
+                target.output(graph, super::PREDICTION, &prediction);
                 point = Some(prediction);
             }
             Some(quantile) => quantiles.push((quantile, prediction)),
         }
     }
-    add_quantiles(graph, &quantiles);
+    add_quantiles(graph, &quantiles, target);
     Ok(())
 }
 
@@ -117,7 +119,7 @@ fn add_objective(graph: &mut GraphBuilder, objective: Objective, result: &Value)
 }
 
 /// Quantiles of a row that cross are sorted, as in published forecasts.
-fn add_quantiles(graph: &mut GraphBuilder, quantiles: &[(f64, Value)]) {
+fn add_quantiles(graph: &mut GraphBuilder, quantiles: &[(f64, Value)], target: &TargetInverse) {
     if quantiles.is_empty() {
         return;
     }
@@ -132,7 +134,7 @@ fn add_quantiles(graph: &mut GraphBuilder, quantiles: &[(f64, Value)]) {
     for (number, (quantile, _)) in quantiles.iter().enumerate() {
         let column = graph.column(&sorted, number);
         let name = forebay_run::quantile_column(super::PREDICTION, *quantile);
-        graph.output(&name, &column, TensorType::Float);
+        target.output(graph, &name, &column);
     }
 }
 
