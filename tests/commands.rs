@@ -1,5 +1,7 @@
 //! Conversations with the program: exit codes, standard output, standard error.
 
+use arrow::array::AsArray;
+use arrow::datatypes::Float64Type;
 use arrow::util::display::array_value_to_string;
 
 use crate::support::{ProgramOutput, TestDirectory, ready_made};
@@ -342,13 +344,13 @@ fn features_become_columns_of_the_source_again() {
     let shop = TestDirectory::new();
     shop.write(
         "sales.csv",
-        "item,price,qty\napple,1.0,3\npear,3.0,\nplum,1.0,8\napple,3.0,1\n",
+        "item,price,qty,weight\napple,1.0,3,-0.5\npear,3.0,,2.0\nplum,1.0,8,0.0\napple,3.0,1,7.0\n",
     );
     shop.write(
         "spec.yaml",
         "version: 1\nname: shop\nsources: { sales: { csv: { path: sales.csv } } }\n\
          steps: { f: { from: sales, do: [ { vocabulary: { columns: [item] } }, \
-         { standardize: { columns: [price] } }, { rename: { qty: sold } }, \
+         { standardize: { columns: [price] } }, { rename: { qty: sold } }, { power: { columns: [weight] } }, \
          { clip: { columns: [price], max: 5, suffix: _clipped } } ] } }\n\
          sinks: { t: { from: f, parquet: { path: out } } }\n",
     );
@@ -367,20 +369,24 @@ fn features_become_columns_of_the_source_again() {
     invert(&["--source", "out", "--whole-history"]).expect(64);
     invert(&["--source", "out", "--source", "out"]).expect(64);
     assert!(!shop.path("back").exists());
-    invert(&["--source", "out", "--columns", "item,price,sold"]).expect(0);
+    invert(&["--source", "out", "--columns", "item,price,sold,weight"]).expect(0);
     let rows = shop.rows("back");
     let columns = [
         ("item", ["apple", "pear", "plum", "apple"]),
         ("price", ["1.0", "3.0", "1.0", "3.0"]),
         ("qty", ["3", "", "8", "1"]),
     ];
-    assert_eq!(rows.num_columns(), columns.len());
+    assert_eq!(rows.num_columns(), columns.len() + 1);
     for (name, values) in columns {
         let column = rows.column_by_name(name).unwrap();
         for (row, value) in values.into_iter().enumerate() {
             let text = array_value_to_string(column, row).unwrap();
             assert_eq!(text, value, "row {row} of {name}");
         }
+    }
+    let weights = rows["weight"].as_primitive::<Float64Type>();
+    for (weight, expected) in weights.values().iter().zip([-0.5, 2.0, 0.0, 7.0]) {
+        assert!((weight - expected).abs() < 1e-9, "{weights:?}");
     }
 }
 

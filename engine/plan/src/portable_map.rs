@@ -38,6 +38,11 @@ pub enum NumberExpr {
     Sigmoid(Box<NumberExpr>),
     /// `ln(1 + x)`, accurate near 0
     LogOnePlus(Box<NumberExpr>),
+    /// `(x^l - 1) / l` of the number and the exponent, or `ln(x)` where that is 0; for numbers above 0
+    BoxCox(Box<NumberExpr>, f64),
+    /// The power of Yeo and Johnson with the exponent: `BoxCox` of `1 + x` from 0 on; below, minus that of `1 - x` with the
+    /// exponent `2 - l`
+    YeoJohnson(Box<NumberExpr>, f64),
     /// The number, or the second one where it is missing
     Coalesce(Box<NumberExpr>, Box<NumberExpr>),
 }
@@ -61,6 +66,16 @@ impl NumberExpr {
     /// `ln(1 + x)`.
     pub fn ln_1p(self) -> NumberExpr {
         NumberExpr::LogOnePlus(Box::new(self))
+    }
+
+    /// `(x^exponent - 1) / exponent`.
+    pub fn box_cox(self, exponent: f64) -> NumberExpr {
+        NumberExpr::BoxCox(Box::new(self), exponent)
+    }
+
+    /// The power of Yeo and Johnson.
+    pub fn yeo_johnson(self, exponent: f64) -> NumberExpr {
+        NumberExpr::YeoJohnson(Box::new(self), exponent)
     }
 
     /// The input from which the expression is `value`. `None` where more than one input gives a value, as behind a bound or
@@ -94,12 +109,28 @@ impl NumberExpr {
             },
             NumberExpr::Sigmoid(a) => a.solve((value / (1.0 - value)).ln()),
             NumberExpr::LogOnePlus(a) => a.solve(value.exp_m1()),
+            NumberExpr::BoxCox(a, exponent) => a.solve(logarithm_of_power(value, *exponent).exp()),
+            NumberExpr::YeoJohnson(a, exponent) if value >= 0.0 => {
+                a.solve(logarithm_of_power(value, *exponent).exp_m1())
+            }
+            NumberExpr::YeoJohnson(a, exponent) => {
+                a.solve(-logarithm_of_power(-value, 2.0 - exponent).exp_m1())
+            }
         }
     }
 
     /// `other` for missing numbers.
     pub fn coalesce(self, other: f64) -> NumberExpr {
         NumberExpr::Coalesce(Box::new(self), Box::new(NumberExpr::Constant(other)))
+    }
+}
+
+/// The logarithm of `x` from `(x^exponent - 1) / exponent`.
+fn logarithm_of_power(power: f64, exponent: f64) -> f64 {
+    if exponent == 0.0 {
+        power
+    } else {
+        (exponent * power).ln_1p() / exponent
     }
 }
 
@@ -167,6 +198,16 @@ mod tests {
             (x.clone().ln_1p(), 1.0_f64.ln_1p(), 1.0),
             (x.clone().sigmoid() * 2.0, 1.0, 0.0),
             ((x.clone() - 1.0).ln_1p() / 2.0, 0.0, 1.0),
+            // scipy 1.16: boxcox(3, 0.5), boxcox(3, 0), yeojohnson(3, 1.5), yeojohnson(-3, 1.5), yeojohnson(-3, 2).
+            (x.clone().box_cox(0.5), 1.4641016151377544, 3.0),
+            (x.clone().box_cox(0.0) * 2.0, 2.0 * 1.0986122886681098, 3.0),
+            (x.clone().yeo_johnson(1.5), 4.666666666666667, 3.0),
+            (x.clone().yeo_johnson(1.5), -2.0, -3.0),
+            (
+                x.clone().yeo_johnson(2.0) - 1.0,
+                -1.0 - 1.3862943611198906,
+                -3.0,
+            ),
         ];
         for (expression, value, input) in cases {
             let solved = expression.solve(value);

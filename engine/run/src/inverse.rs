@@ -20,7 +20,7 @@ use crate::serving::served_node;
 /// ids.
 ///
 /// A column can be inverted if each step on its way computes one column from one column and can be undone: scaling by
-/// moments or quantiles, `log1p`, ids of `vocabulary` and `ordinal`, and columns under new names.
+/// moments or quantiles, `log1p`, `power`, ids of `vocabulary` and `ordinal`, and columns under new names.
 pub struct InverseColumns {
     columns: Vec<InverseColumn>,
 }
@@ -191,5 +191,5 @@ fn not_invertible(column: &str, reason: &str) -> Fault {
     let message = format!("`{column}` cannot be inverted: {reason}");
     Fault::new(codes::UNSUPPORTED, message)
         .column(column)
-        .hint("give only columns that scalers, `log1p`, `vocabulary` and `ordinal` make")
+        .hint("give only columns that scalers, `log1p`, `power`, `vocabulary` and `ordinal` make")
 }

@@ -303,6 +303,8 @@ steps:
       - min_max: { columns: [same], suffix: _flat }
       - robust_scale: { columns: [x], suffix: _robust }
       - max_abs: { columns: [x], suffix: _portion }
+      - power: { columns: [x], suffix: _power }
+      - power: { columns: [positive], method: box_cox, suffix: _power }
       - winsorize: { columns: [x], suffix: _bounded }
       - clip: { columns: [x], min: -1, max: 1.5, suffix: _clipped }
       - bucketize: { columns: [x], q: 5, suffix: _fifth }
@@ -319,8 +321,8 @@ sinks:
     from: features
     train:
       { path: out/net, model: mlp, label: y, epochs: 1, categorical: [item, item_slot, kind, shop_id], missing: 0,
-        dense: [z, x_range, same_flat, x_robust, x_portion, x_bounded, x_clipped, positive, gaps, small,
-                y_lag_1d_score, x_fifth] }
+        dense: [z, x_range, same_flat, x_robust, x_portion, x_power, positive_power, x_bounded, x_clipped, positive,
+                gaps, small, y_lag_1d_score, x_fifth] }
   trees:
     from: features
     train:

@@ -5,8 +5,8 @@ use arrow::datatypes::DataType;
 use forebay_analyze::{ColumnMoments, PowerFamily, PowerFit, SampledStatistic};
 use forebay_model::{Fault, Finding, Result, codes};
 use forebay_plan::{
-    AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp,
-    Transform,
+    AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, NumberExpr,
+    PlanOp, Transform,
 };
 use forebay_setters::Setters;
 use schemars::JsonSchema;
@@ -155,11 +155,17 @@ impl FittedPower {
 
     fn kernel(self, out_type: &DataType) -> LoweredMap {
         let out_type = out_type.clone();
-        LoweredMap::unary(move |column: &ArrayRef| {
+        let power = match self.family {
+            PowerFamily::BoxCox => NumberExpr::Input.box_cox(self.lambda),
+            PowerFamily::YeoJohnson => NumberExpr::Input.yeo_johnson(self.lambda),
+        };
+        let form = (power - self.mean) / self.deviation;
+        let transformed = LoweredMap::unary(move |column: &ArrayRef| {
             map_doubles(column, &out_type, |x| {
                 (self.family.transform(x, self.lambda) - self.mean) / self.deviation
             })
-        })
+        });
+        transformed.portable_number(form)
     }
 }
 

@@ -281,6 +281,15 @@ fn number(graph: &mut GraphBuilder, expression: &NumberExpr, input: &Value) -> V
             let operand = number(graph, operand, input);
             log_one_plus(graph, &operand)
         }
+        NumberExpr::BoxCox(operand, exponent) => {
+            let operand = number(graph, operand, input);
+            let logarithm = graph.node("Log", &[&operand]);
+            power_of_logarithm(graph, &logarithm, *exponent)
+        }
+        NumberExpr::YeoJohnson(operand, exponent) => {
+            let operand = number(graph, operand, input);
+            yeo_johnson(graph, &operand, *exponent)
+        }
         NumberExpr::Coalesce(operand, replacement) => {
             let operand = number(graph, operand, input);
             let replacement = number(graph, replacement, input);
@@ -300,6 +309,31 @@ fn binary(
     let a = number(graph, a, input);
     let right = number(graph, right, input);
     graph.node(operator, &[&a, &right])
+}
+
+/// `(exp(exponent * logarithm) - 1) / exponent`.
+fn power_of_logarithm(graph: &mut GraphBuilder, logarithm: &Value, exponent: f64) -> Value {
+    if exponent == 0.0 {
+        return logarithm.clone();
+    }
+    let unit = graph.double(1.0);
+    let exponent = graph.double(exponent);
+    let product = graph.node("Mul", &[logarithm, &exponent]);
+    let power = graph.node("Exp", &[&product]);
+    let difference = graph.node("Sub", &[&power, &unit]);
+    graph.node("Div", &[&difference, &exponent])
+}
+
+/// The power of Yeo and Johnson, which both signs of a number have: each with an exponent of its own.
+fn yeo_johnson(graph: &mut GraphBuilder, x: &Value, exponent: f64) -> Value {
+    let size = graph.node("Abs", &[x]);
+    let logarithm = log_one_plus(graph, &size);
+    let upper = power_of_logarithm(graph, &logarithm, exponent);
+    let mirrored = power_of_logarithm(graph, &logarithm, 2.0 - exponent);
+    let lower = graph.node("Neg", &[&mirrored]);
+    let zero = graph.double(0.0);
+    let is_negative = graph.node("Less", &[x, &zero]);
+    graph.node("Where", &[&is_negative, &lower, &upper])
 }
 
 /// `ln(1 + x)` from a logarithm of rounded arguments: with `u = 1 + x`, `ln(u) * x / (u - 1)`.
