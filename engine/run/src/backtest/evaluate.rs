@@ -221,22 +221,13 @@ impl Evaluation<'_> {
         let label = sql_name(self.label);
         let time = sql_name(&self.future.time);
         let season = self.season_rows;
-        // Running sums are those of rows in order of time, and the last of them is the greatest. A sum over a group would
-        // depend on the order in which threads add its rows.
-        let running = format!(
-            "OVER ({partition}ORDER BY {time} ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)"
-        );
         format!(
-            "SELECT {listed}max(absolute) / max(differences) AS scale, \
-             max(squared) / max(differences) AS squared_scale \
-             FROM (SELECT {listed}sum(abs(change)) {running} AS absolute, \
-             sum(change * change) {running} AS squared, \
-             nullif(count(change) {running}, 0) AS differences \
-             FROM (SELECT {listed}{time}, \
+            "SELECT {listed}avg(abs(change)) AS scale, avg(change * change) AS squared_scale \
+             FROM (SELECT {listed}\
              value - lag(value, {season}) OVER ({partition}ORDER BY {time}) AS change \
              FROM (SELECT {listed}{time}, \
              nullif(CAST({label} AS DOUBLE), CAST('NaN' AS DOUBLE)) AS value \
-             FROM {}) AS past) AS changes) AS sums{grouped}",
+             FROM {}) AS past) AS changes{grouped}",
             sql_name(history)
         )
     }
