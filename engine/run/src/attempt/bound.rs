@@ -118,6 +118,7 @@ impl RunAttempt<'_> {
         };
         if trains {
             check_trainings(&session, &pipeline, &bound, &datasets)?;
+            session.check_folds(&pipeline, &bound, &state.sources, self.interval)?;
             cadences =
                 session.training_cadences(&pipeline, &bound, &state.sources, self.interval)?;
             let needs = TrainingNeeds {

@@ -13,7 +13,7 @@ use forebay_storage::ScratchDir;
 use serde_json::json;
 
 use super::evaluate::Evaluation;
-use super::fold_run::{FoldRuns, forecast_sink};
+use super::fold_run::{FoldRuns, forecast_sink, future_of};
 use super::member_errors::MemberErrors;
 use super::origins::ForecastOrigin;
 use super::scores::ForecastQuantiles;
@@ -88,10 +88,7 @@ impl WeightLearning<'_> {
         let inputs = session.discover_inputs(&session.io, self.pipeline, None, self.interval)?;
         let bound = session.bind_steps(self.pipeline, &datasets(&inputs))?;
         check_label_units(self.pipeline, &bound, &self.sink.from)?;
-        let flow = bound.flows.get(&self.sink.from);
-        let future = flow.and_then(|flow| flow.future.as_deref());
-        let future =
-            future.ok_or_else(|| Fault::internal("a forecast without rows of the future"))?;
+        let future = future_of(&bound, self.sink)?;
         let folds = WeightFolds {
             label: &label,
             future,
@@ -121,19 +118,11 @@ impl WeightLearning<'_> {
             folds: self.ensemble.fold_count(),
             every: self.ensemble.every.as_deref(),
             until: None,
-            known_before: self.runs.known_before(self.interval),
+            known_before: self.runs.session.known_before(self.interval),
         };
-        let origins = self
-            .runs
+        self.runs
             .session
-            .fold_origins(inputs, bound, future, &times);
-        origins.map_err(|fault| {
-            fault.note(format!(
-                "the weights of `{}` are learned on folds: `folds` is their number, `every` their \
-                 distance",
-                self.sink.name
-            ))
-        })
+            .fold_origins(inputs, bound, future, &times)
     }
 
     /// Id of everything that determines the weights.

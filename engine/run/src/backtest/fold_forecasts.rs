@@ -6,13 +6,13 @@ use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Int64Type};
 use forebay_model::{Fault, Interval, Pipeline, PipelineSink, Result};
-use forebay_plan::{BoundPipeline, FutureFlow, sql_name};
+use forebay_plan::sql_name;
 use forebay_storage::ScratchDir;
 
 use super::evaluate::{
     Evaluation, ScoredTables, number_at, number_sql, numbers, same_series_and_time, score_column,
 };
-use super::fold_run::{FoldRuns, forecast_sink};
+use super::fold_run::{FoldRuns, forecast_sink, future_of};
 use super::scores::ForecastQuantiles;
 use super::{FoldTimes, require_forecasts};
 use crate::deadline::DeadlineMonitor;
@@ -88,7 +88,7 @@ impl ErrorLearning<'_> {
             folds: self.reconcile.fold_count(),
             every: self.reconcile.every.as_deref(),
             until: None,
-            known_before: self.runs.known_before(self.interval),
+            known_before: session.known_before(self.interval),
         };
         let origins = session.fold_origins(&inputs, &bound, future, &times)?;
         let scratch = ScratchDir::new(Some(&session.state()?), session.watch.clone())?;
@@ -232,10 +232,4 @@ impl Evaluation<'_> {
 /// The directory of the forecasts of a level on all folds.
 fn level_directory(scratch: &Path, level: usize) -> PathBuf {
     scratch.join(format!("level-{level}"))
-}
-
-fn future_of<'b>(bound: &'b BoundPipeline, sink: &PipelineSink) -> Result<&'b FutureFlow> {
-    let flow = bound.flows.get(&sink.from);
-    let future = flow.and_then(|flow| flow.future.as_deref());
-    future.ok_or_else(|| Fault::internal("a forecast without rows of the future"))
 }

@@ -1,13 +1,16 @@
 //! Runs within a run, each with the rows before the origin of a fold.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use forebay_execute::SourceInput;
 use forebay_model::{Fault, Interval, Pipeline, PipelineSink, Result, TimeCutoff};
+use forebay_plan::{BoundPipeline, FutureFlow};
 use forebay_storage::{Event, EventListener, IgnoreEvents};
 
 use super::origins::ForecastOrigin;
-use super::path_in;
+use super::{FoldTimes, path_in};
 use crate::predict::PredictConfig;
 use crate::session::{Session, SessionOptions};
 
@@ -39,14 +42,6 @@ impl<'a> FoldRuns<'a> {
             listener: session.watch.clone(),
             pipeline,
             purpose,
-        }
-    }
-
-    /// The end of what the run knows: that of its interval, or of its session.
-    pub fn known_before(&self, interval: Option<&Interval>) -> Option<TimeCutoff> {
-        match interval {
-            Some(interval) => Some(TimeCutoff::before(&interval.to)),
-            None => self.session.as_of.clone(),
         }
     }
 
@@ -86,6 +81,57 @@ impl<'a> FoldRuns<'a> {
         session.run(&pipeline)?;
         Ok(())
     }
+}
+
+impl Session {
+    /// Refuses folds of a run that would know nothing, before it trains.
+    pub(crate) fn check_folds(
+        &self,
+        pipeline: &Pipeline,
+        bound: &BoundPipeline,
+        inputs: &BTreeMap<String, SourceInput>,
+        interval: Option<&Interval>,
+    ) -> Result<()> {
+        for sink in &pipeline.predictions {
+            let config = self.predict_config(sink)?;
+            let ensemble = config.learned_ensemble();
+            let ensemble =
+                ensemble.map(|ensemble| (ensemble.fold_count(), ensemble.every.as_deref()));
+            let levels = config.reconcile.as_ref();
+            let levels = levels.filter(|levels| levels.learns());
+            let levels = levels.map(|levels| (levels.fold_count(), levels.every.as_deref()));
+            for (folds, every) in ensemble.into_iter().chain(levels) {
+                let times = FoldTimes {
+                    folds,
+                    every,
+                    until: None,
+                    known_before: self.known_before(interval),
+                };
+                let future = future_of(bound, sink)?;
+                let origins = self.fold_origins(inputs, bound, future, &times);
+                origins.map_err(|fault| fault.at(sink.at.as_ref()))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The end of what a run knows: that of its interval, or of the session.
+    pub(super) fn known_before(&self, interval: Option<&Interval>) -> Option<TimeCutoff> {
+        match interval {
+            Some(interval) => Some(TimeCutoff::before(&interval.to)),
+            None => self.as_of.clone(),
+        }
+    }
+}
+
+/// The rows of the future that a sink predicts.
+pub(super) fn future_of<'b>(
+    bound: &'b BoundPipeline,
+    sink: &PipelineSink,
+) -> Result<&'b FutureFlow> {
+    let flow = bound.flows.get(&sink.from);
+    let future = flow.and_then(|flow| flow.future.as_deref());
+    future.ok_or_else(|| Fault::internal("a forecast without rows of the future"))
 }
 
 /// A sink that publishes a forecast in a directory.
