@@ -490,7 +490,7 @@ mod tests {
             let column: ArrayRef = Arc::new(Float64Array::from(floats));
             let values = values_over(expression, "x", &column)?;
             let values = values.as_primitive::<Float32Type>().clone();
-            FaultResult::Ok(values.iter().collect::<Vec<_>>())
+            FaultResult::Ok(values.iter().collect::<Vec<Option<f32>>>())
         };
         let near = vec![Some(0.5), None, Some(f64::INFINITY), Some(1e-300)];
         let expected = vec![Some(0.5), None, Some(f32::INFINITY), Some(0.0)];
