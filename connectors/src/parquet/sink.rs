@@ -233,6 +233,18 @@ fn to_stored_type(array: &ArrayRef, replacement: TypeReplacement) -> Result<Arra
     Err(unstored_fault(array, changed.unwrap_or(0)))
 }
 
+/// Views of texts or bytes without the keys of their dictionary, with which the general writer ends the program.
+fn without_keyed_views(array: &ArrayRef) -> Result<ArrayRef> {
+    match array.data_type() {
+        DataType::Dictionary(_, values)
+            if matches!(values.as_ref(), DataType::Utf8View | DataType::BinaryView) =>
+        {
+            Ok(cast(array, values)?)
+        }
+        _ => Ok(array.clone()),
+    }
+}
+
 /// The fault for a value that the type in which it would be stored cannot hold.
 fn unstored_fault(array: &ArrayRef, row: usize) -> Fault {
     let value = array_value_to_string(array, row);
@@ -398,6 +410,7 @@ impl ParquetEncoder {
         let mut leaves = factory.create_column_writers(0).map_err(write_fault)?;
         let field = schema.field(0);
         for array in arrays {
+            let array = &without_keyed_views(array)?;
             // The array's own layout is encoded: keys of a dictionary need not become text.
             let field = Field::new(field.name(), array.data_type().clone(), field.is_nullable());
             for (writer, leaf) in leaves

@@ -42,7 +42,7 @@ const FORMLESS: [(&str, &[&str]); 4] = [
     ("arrow", &[]),
     ("csv", FORMLESS_IN_TEXT),
     // JSON has maps.
-    ("json", FORMLESS_IN_TEXT.split_at(17).0),
+    ("json", FORMLESS_IN_TEXT.split_at(18).0),
 ];
 
 const FORMLESS_IN_TEXT: &[&str] = &[
@@ -60,6 +60,7 @@ const FORMLESS_IN_TEXT: &[&str] = &[
     "list view",
     "large list view",
     "dictionary of bytes",
+    "dictionary of byte views",
     "interval months",
     "interval days",
     "interval parts",
@@ -771,6 +772,11 @@ fn rare_types(columns: &mut Vec<TestColumn>) {
     columns.push(TestColumn::new(
         "dictionary of bytes",
         keyed(Arc::new(bytes)),
+    ));
+    let byte_views = BinaryViewArray::from_iter_values([&b"longer than twelve bytes"[..], b""]);
+    columns.push(TestColumn::new(
+        "dictionary of byte views",
+        keyed(Arc::new(byte_views)),
     ));
     let texts_with_null = StringArray::from(vec![None, Some("b")]);
     columns.push(TestColumn::new(
