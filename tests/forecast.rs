@@ -475,7 +475,9 @@ fn a_late_night_publishes_a_forecast_all_the_same() {
     assert_eq!(full.get("ladder"), None);
     night.show(30..31);
     ladder("last_model");
-    let summary = run(&[past, "--signal-ladder"]).expect(98).summary();
+    let summary = run(&[past, "--signal-ladder", "--local-workers=2"])
+        .expect(98)
+        .summary();
     assert_eq!(rung(&summary), "last_model");
     let forecast = &summary["forecasts"][0];
     assert_eq!(

@@ -233,6 +233,41 @@ fn the_last_model_costs_only_what_is_new() {
     morning.assert_full_run();
 }
 
+/// Workers read the findings of the earlier artifact from the state directory.
+#[test]
+fn degraded_runs_have_the_same_rows_on_workers() {
+    for (levels, last_level) in [
+        ("reuse_states", "reuse_states"),
+        ("skip_optional, reuse_states, last_model", "last_model"),
+    ] {
+        let deadline = format!("deadline: {{ ladder: [{levels}] }}");
+        let here = DeadlineFixture::new(&deadline);
+        let expected = here.run(&[PAST_DEADLINE]).expect(0).summary();
+        let there = DeadlineFixture::new(&deadline);
+        let call = there.run(&[PAST_DEADLINE, "--local-workers=2"]).expect(0);
+        let summary = call.summary();
+        assert_eq!(summary["ladder"]["artifact"], there.first["artifact"]);
+        for field in ["rungs", "skipped", "reused"] {
+            assert_eq!(summary["ladder"][field], expected["ladder"][field]);
+        }
+        assert!(
+            there.shop.visible("out") == here.shop.visible("out"),
+            "{levels}: workers come to something else"
+        );
+        let degraded = call
+            .stdout
+            .lines()
+            .skip_while(|line| !(line.contains("\"at_risk\"") && line.contains(last_level)));
+        let mut moved = degraded.filter(|line| line.contains("\"worker_moved\""));
+        assert!(
+            moved.next().is_some(),
+            "{levels}: no worker did anything\n{}",
+            call.stdout
+        );
+        there.assert_full_run();
+    }
+}
+
 #[test]
 fn what_an_artifact_was_applied_to_is_not_taken_for_a_run() {
     let morning = DeadlineFixture::new("");

@@ -56,10 +56,10 @@ pub use discovery::WorkerSet;
 pub use heartbeat::{MeterWatch, TaskMeter, with_heartbeat};
 pub use local_workers::{LocalProcesses, LocalWorkers, set_worker_program, worker_program};
 pub use protocol::{
-    FeedSpec, NumberingSpec, PROTOCOL, ProbeRequest, RowsRequest, RunSpec, StageRef, StateSource,
-    TableSpec, TaskKind, TaskProgress, TaskRequest, TrainRequest, TrainSpec, VocabularyBase,
-    WindowInit, WorkUnitRef, WorkerHello, WorkerMessage, WorkerRequest, bad_request,
-    protocol_version,
+    FeedSpec, NumberingSpec, PROTOCOL, ProbeRequest, ReusedFindings, RowsRequest, RunSpec,
+    StageRef, StateSource, TableSpec, TaskKind, TaskProgress, TaskRequest, TrainRequest, TrainSpec,
+    VocabularyBase, WindowInit, WorkUnitRef, WorkerHello, WorkerMessage, WorkerRequest,
+    bad_request, protocol_version,
 };
 pub use query::{
     AdmittedInputCodec, ClusterSize, ComputeLayer, DistributedQuery, ExchangeChannels,

@@ -15,7 +15,7 @@ use crate::scheduler::CostClass;
 use crate::shuffle_plan::ShufflePlan;
 
 /// Version of the messages, on which coordinators and workers must agree.
-pub const PROTOCOL: u32 = 18;
+pub const PROTOCOL: u32 = 19;
 
 /// Version of both sides: program and protocol.
 pub fn protocol_version() -> String {
@@ -52,6 +52,8 @@ pub struct RunSpec {
     pub numbering: Option<NumberingSpec>,
     /// Artifact whose findings replace those of the run, in the state directory.
     pub applies: Option<ContentId>,
+    /// Findings of an earlier run that a degraded run uses.
+    pub reuses: Option<ReusedFindings>,
     /// The directories of the models with which its steps predict.
     pub models: Vec<String>,
     /// The state directory.
@@ -63,6 +65,15 @@ pub struct RunSpec {
     /// The fingerprints of all sources.
     pub sources: BTreeMap<String, ContentId>,
     pub batch_rows: usize,
+}
+
+/// Findings of an earlier artifact that stand in for those that a degraded run does not learn.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReusedFindings {
+    /// The artifact, in the state directory.
+    pub artifact: ContentId,
+    /// The analyzers whose findings are taken from it.
+    pub analyzers: BTreeSet<AnalyzerId>,
 }
 
 /// The ids of tokens that a run continues, as the state directory records them.

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use forebay_cluster::RunSpec;
+use forebay_cluster::{ReusedFindings, RunSpec, bad_request};
 use forebay_commit::Artifact;
-use forebay_model::{ContentId, Dataset, Fault, Finding, Interval, Pipeline, Result};
+use forebay_model::{ContentId, Dataset, Fault, Finding, Interval, Pipeline, Result, codes};
 use forebay_plan::{AnalyzerId, BoundPipeline, CarriedFinding, Program};
 
 use crate::degradation::replace_findings;
@@ -24,6 +24,14 @@ pub(crate) struct RemoteRun<'a> {
     pub known: BTreeSet<AnalyzerId>,
     /// The applied artifact, where nothing is learned.
     pub applies: Option<&'a Artifact>,
+    /// The earlier artifact that a degraded run takes findings from.
+    pub reuses: Option<ReusedArtifact<'a>>,
+}
+
+/// An artifact of an earlier run, and the analyzers of a run that take their findings from it.
+pub(crate) struct ReusedArtifact<'a> {
+    pub artifact: &'a Artifact,
+    pub analyzers: BTreeSet<AnalyzerId>,
 }
 
 impl Session {
@@ -41,6 +49,7 @@ impl Session {
             learns,
             known,
             applies,
+            reuses,
         } = run;
         // Workers do not know which columns their sources lack or hold as other types.
         let can_distribute =
@@ -48,7 +57,8 @@ impl Session {
         let Some(models) = model_paths(pipeline, &self.models)?.filter(|_| can_distribute) else {
             return Ok(None);
         };
-        if let Some(artifact) = applies {
+        let reused_artifact = reuses.as_ref().map(|reused| reused.artifact);
+        for artifact in applies.into_iter().chain(reused_artifact) {
             artifact.ensure_written(&self.io, &self.state()?, self.options.threads.max(1))?;
         }
         Ok(Some(RunSpec {
@@ -69,6 +79,10 @@ impl Session {
             held: self.held_steps(),
             numbering: self.numbering_spec(),
             applies: applies.map(|artifact| artifact.id),
+            reuses: reuses.map(|reused| ReusedFindings {
+                artifact: reused.artifact.id,
+                analyzers: reused.analyzers,
+            }),
             models,
             state: self.options.state.clone(),
             base: self.io.absolute_path(".")?,
@@ -103,6 +117,7 @@ impl Session {
             held: BTreeSet::new(),
             numbering: None,
             applies: None,
+            reuses: None,
             models: Vec::new(),
             state: self.options.state.clone(),
             base: self.io.absolute_path(".")?,
@@ -130,6 +145,36 @@ impl Session {
     pub(crate) fn applied_artifact(&self, run: &RunSpec) -> Result<Option<Artifact>> {
         let load = |id| Artifact::load(&self.io, &Artifact::directory(&self.state()?, id));
         run.applies.map(load).transpose()
+    }
+
+    /// Replaces findings of a degraded run by those of the earlier artifact, on a worker.
+    pub(crate) fn reuse_findings(
+        &self,
+        run: &RunSpec,
+        program: &mut Program,
+        findings: &mut BTreeMap<ContentId, Arc<Finding>>,
+    ) -> Result<()> {
+        let Some(reused) = &run.reuses else {
+            return Ok(());
+        };
+        let analyzer_count = program.bound.asks.len();
+        if reused.analyzers.iter().any(|ask| *ask >= analyzer_count) {
+            return Err(bad_request());
+        }
+        let earlier = self.earlier_artifact(reused.artifact)?;
+        let answers = earlier
+            .findings_for(&run.pipeline, &program.bound)
+            .ok_or_else(|| {
+                let message = "the artifact was fitted by another pipeline";
+                Fault::new(codes::STATE_VERSION, message)
+            })?;
+        replace_findings(
+            program,
+            &run.pipeline,
+            &reused.analyzers,
+            &answers,
+            findings,
+        )
     }
 }
 

@@ -26,6 +26,8 @@ pub(super) struct CompiledRun {
     pub findings: BTreeMap<ContentId, Arc<Finding>>,
     /// The analyzers whose findings were committed by an earlier run.
     pub answered: BTreeSet<AnalyzerId>,
+    /// The analyzers whose findings are those of another artifact.
+    pub replaced: BTreeSet<AnalyzerId>,
     /// The artifact that a degraded run may take findings from.
     pub last: Option<PreviousArtifact>,
     pub ladder: Option<DegradationReport>,
@@ -87,6 +89,7 @@ impl RunAttempt<'_> {
             intervals: BTreeMap::new(),
             findings,
             answered,
+            replaced: BTreeSet::new(),
             last,
             ladder,
             refits,
@@ -127,6 +130,7 @@ impl RunAttempt<'_> {
         let CompiledRun {
             program,
             findings,
+            replaced,
             last,
             ladder,
             refits,
@@ -149,12 +153,12 @@ impl RunAttempt<'_> {
             return Ok(());
         };
         let learns = self.learns();
-        let replaced = if learns {
+        *replaced = if learns {
             asks_to_replace(program)
         } else {
             (0..program.bound.asks.len()).collect()
         };
-        replace_findings(program, pipeline, &replaced, &answers, findings)?;
+        replace_findings(program, pipeline, replaced, &answers, findings)?;
         if let (Some(ladder), Some(last)) = (ladder, last) {
             let asks = replaced
                 .iter()

@@ -12,7 +12,7 @@ use crate::backfill_turn::BackfillStage;
 use crate::executor::{RunExecutor, StagedOutput};
 use crate::expectations::JudgedExpectations;
 use crate::previous_artifact::PreviousArtifact;
-use crate::remote_run::RemoteRun;
+use crate::remote_run::{RemoteRun, ReusedArtifact};
 
 /// Third stage: all passes are done, and their outputs staged. Readers see none of them yet.
 pub(super) struct ExecutedRun<'b> {
@@ -36,7 +36,7 @@ impl RunAttempt<'_> {
     ) -> Result<ExecutedRun<'b>> {
         let last = compiled.last.take();
         let ladder = compiled.ladder.clone();
-        let mut executor = self.executor(bound, compiled, store, scratch)?;
+        let mut executor = self.executor(bound, compiled, last.as_ref(), store, scratch)?;
         executor.deadline = Some(self.deadline_plan(bound, &executor, last.as_ref())?);
         let staged = executor.run_passes()?;
         let expectations = self.judge(bound, &executor, &staged)?;
@@ -55,6 +55,7 @@ impl RunAttempt<'_> {
         &self,
         bound: &'b BoundRun,
         compiled: CompiledRun,
+        last: Option<&PreviousArtifact>,
         store: StateStore,
         scratch: ScratchDir,
     ) -> Result<RunExecutor<'b>> {
@@ -64,18 +65,27 @@ impl RunAttempt<'_> {
             datasets,
             ..
         } = bound;
-        let run_spec = if self.workers_can_compile(compiled.ladder.as_ref()) {
-            let applies = self.artifact();
+        let applies = self.artifact();
+        let reuses = match last {
+            Some(last) if !compiled.replaced.is_empty() => Some(ReusedArtifact {
+                artifact: &last.artifact,
+                analyzers: compiled.replaced,
+            }),
+            _ => None,
+        };
+        // The findings of an applied artifact are those of all steps, also of those that are left out.
+        let run_spec = if applies.is_some() && compiled.ladder.is_some() {
+            None
+        } else {
             let run = RemoteRun {
                 pipeline,
                 sinks: &bound.sinks,
                 learns: applies.is_none(),
                 known: compiled.answered,
                 applies,
+                reuses,
             };
             session.run_spec(run, self.interval, datasets)?
-        } else {
-            None
         };
         let trainings = if bound.trains {
             pipeline.trainings.len()

@@ -7,7 +7,7 @@ mod planned;
 mod published;
 mod trained;
 
-use forebay_commit::{Artifact, DegradationReport, StateStore};
+use forebay_commit::{Artifact, StateStore};
 use forebay_model::{DegradationLevel, Interval, Pipeline, Result};
 use forebay_storage::{BackgroundTasks, ScratchDir};
 
@@ -82,13 +82,5 @@ impl RunAttempt<'_> {
     /// True if the attempt learns findings that are not committed.
     fn learns(&self) -> bool {
         self.artifact().is_none() && self.level < Some(DegradationLevel::LastModel)
-    }
-
-    /// True if workers can compile the run themselves: only the coordinator has findings of earlier runs.
-    fn workers_can_compile(&self, ladder: Option<&DegradationReport>) -> bool {
-        if self.artifact().is_some() {
-            return ladder.is_none();
-        }
-        self.learns() && ladder.is_none_or(|ladder| ladder.artifact.is_none())
     }
 }

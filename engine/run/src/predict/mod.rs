@@ -85,7 +85,7 @@ use crate::degradation::replace_findings;
 use crate::executor::{RunExecutor, StagedOutput};
 use crate::label_kind::LabelKind;
 use crate::previous_artifact::PreviousArtifact;
-use crate::remote_run::RemoteRun;
+use crate::remote_run::{RemoteRun, ReusedArtifact};
 use crate::report::{ForecastReport, PassReport};
 use crate::session::Session;
 use crate::training::UnpublishedModel;
@@ -529,14 +529,23 @@ impl Session {
         };
         let store = run.store.clone();
         let scratch = run.scratch.clone();
-        // Only the coordinator has findings of earlier runs.
-        let run_spec = if plan.earlier.is_none() && run.run_spec.is_some() {
+        let reuses = plan.earlier.as_ref().map(|earlier| ReusedArtifact {
+            artifact: &earlier.artifact,
+            analyzers: (0..program.bound.asks.len()).collect(),
+        });
+        // Workers find no statistics under their ids that a degraded run did not learn.
+        let workers_find_all = match &run.run_spec {
+            Some(run_spec) => reuses.is_some() || run_spec.reuses.is_none(),
+            None => false,
+        };
+        let run_spec = if workers_find_all {
             let remote_run = RemoteRun {
                 pipeline: &plan.pipeline,
                 sinks: &[sink],
                 learns: false,
                 known: answered,
                 applies: None,
+                reuses,
             };
             self.run_spec(remote_run, interval, datasets)?
         } else {

@@ -381,6 +381,7 @@ pub(super) fn compile_run<'s>(
             &mut state.findings,
         )?;
     }
+    session.reuse_findings(run_spec, &mut program, &mut state.findings)?;
     let intervals = session.restrict_to_interval(
         &run_spec.pipeline,
         &mut program,
