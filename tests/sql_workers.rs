@@ -258,6 +258,59 @@ fn explain_shows_the_stages_of_a_query() {
     );
 }
 
+/// Workers learn the statistics of rows that a gather made, also where the coordinator alone could make them.
+#[test]
+fn workers_learn_from_gathered_rows() {
+    for gather in [
+        "sql: \"SELECT store_id, item_id, date, price FROM demand WHERE qty > 0\"",
+        "do: [{ dedupe: { keys: [store_id, date] } }]",
+        "do: [{ aggregate: { by: [item_id, date], compute: { price: { mean: price } } } }]",
+    ] {
+        let shop = TestDirectory::new();
+        shop.demand("history", 97);
+        let from = if gather.starts_with("do") {
+            "from: demand, "
+        } else {
+            ""
+        };
+        let spec = format!(
+            r#"
+version: 1
+name: gathered
+params: {{ out: {{ type: path }} }}
+sources:
+  demand: {{ parquet: {{ path: history }}, time: date, keys: [store_id, item_id] }}
+steps:
+  gathered: {{ {from}{gather} }}
+  features:
+    from: gathered
+    do:
+      - standardize: {{ columns: [price] }}
+      - bucketize: {{ columns: [price], q: 4, suffix: _bucket }}
+      - vocabulary: {{ columns: [item_id] }}
+sinks:
+  table: {{ from: features, parquet: {{ path: "${{out}}/table" }} }}
+"#
+        );
+        shop.write("spec.yaml", &spec);
+        let here = run(&shop, "here", &[]).expect(0).summary();
+        let call = run(&shop, "there", &["--local-workers=2"]).expect(0);
+        assert_eq!(call.summary()["artifact"], here["artifact"], "{gather}");
+        assert!(
+            shop.visible("there/table") == shop.visible("here/table"),
+            "{gather}: workers come to something else"
+        );
+        let learns = |line: &&str| line.contains("pass_started") && line.contains("\"learn ");
+        let learning = call.stdout.lines().skip_while(|line| !learns(line));
+        let mut learning = learning.take_while(|line| !line.contains("pass_done"));
+        assert!(
+            learning.any(|line| line.contains("worker_moved")),
+            "{gather}: no worker learned\n{}",
+            call.stdout
+        );
+    }
+}
+
 /// A query over each kind of exchange.
 const LOSSES: [(&str, &str); 2] = [QUERIES[0], QUERIES[3]];
 

@@ -7,8 +7,8 @@ use serde_json::json;
 use crate::row_order::JoinSide;
 use crate::{AnalyzerId, BaseDataset, BoundPipeline, ColumnScan, OpId, PlanOp, WindowRowOrder};
 
-/// Id of the operations that a scan applies to the rows of its source. `digest` returns the content
-/// id of what rows take from a finding: equal contents give equal ids, even if they were learned
+/// Id of the operations that a scan applies to the rows of its source or gather. `digest` returns the
+/// content id of what rows take from a finding: equal contents give equal ids, even if they were learned
 /// from other rows.
 /// `None` if rows of other datasets are involved, whose content is not covered. Rows that an as-of
 /// join matches in order of time are covered by the spans of the other side.
@@ -19,9 +19,6 @@ pub fn operation_id(
     row_order: &dyn Fn(OpId) -> WindowRowOrder,
     digest: &dyn Fn(AnalyzerId) -> Result<ContentId>,
 ) -> Result<Option<ContentId>> {
-    let BaseDataset::Source(name) = &bound.bases[scan.base] else {
-        return Ok(None);
-    };
     let mut id = IdBuilder::new("shape");
     let schema = &bound.base_schemas[scan.base];
     let index = NameIndex::of_fields(schema.fields());
@@ -32,7 +29,13 @@ pub fn operation_id(
         };
         id.text(column).text(&data_type.to_string());
     }
-    add_source_format(&mut id, pipeline, name);
+    match &bound.bases[scan.base] {
+        BaseDataset::Source(name) => add_source_format(&mut id, pipeline, name),
+        // The gather that made the rows names their spans.
+        BaseDataset::Gathered(_) => {
+            id.text("gathered");
+        }
+    }
     for stream in &scan.streams {
         id.json(&json!([
             stream.needed.len(),

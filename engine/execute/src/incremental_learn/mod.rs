@@ -16,7 +16,8 @@ use forebay_model::{
     AnalyzerInput, AnyAnalyzer, AnyState, ContentId, IdBuilder, Result, catch_panic,
 };
 use forebay_plan::{
-    AnalyzerId, AnalyzerLane, Carry, ChainWindow, PassWork, RowCounts, WindowRowOrder, operation_id,
+    AnalyzerId, AnalyzerLane, BaseDataset, Carry, ChainWindow, PassWork, RowCounts, WindowRowOrder,
+    operation_id,
 };
 use forebay_storage::Event;
 use forebay_threads::{CountingSemaphore, lock};
@@ -638,6 +639,12 @@ fn analyzer_operation_id(
             Some(shape) => id.id(shape),
             None => return Ok(None),
         };
+        if let BaseDataset::Gathered(_) = bound.bases[scan.base] {
+            // Files of a gather that are written again may divide the same rows otherwise.
+            for span in &learn.context.input(scan.base)?.dataset.spans {
+                id.json(&json!([span.rows(), span.bytes()]));
+            }
+        }
     }
     Ok(Some(id.finish()))
 }

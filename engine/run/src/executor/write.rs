@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use forebay_commit::{IntervalEntry, Manifest, ReuseDecision, id_texts};
 use forebay_execute::{ClusterHandle, WritePass, WriteTarget};
 use forebay_model::{ContentId, Fault, IdBuilder, Result, RowChange, RowSum, codes};
-use forebay_plan::{OpId, SinkWork, operation_id};
+use forebay_plan::{BaseDataset, OpId, SinkWork, operation_id};
 use forebay_storage::{Event, Sink, StorageLocation, TableScope};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -223,6 +223,12 @@ impl RunExecutor<'_> {
     /// The id of the operations of a sink's write pass on the rows of each span. `None` where the
     /// result depends on more than single spans.
     fn shard_operation_id(&self, work: &SinkWork) -> Result<Option<ContentId>> {
+        let bases = &self.program.bound.bases;
+        let mut scans = work.scans.iter();
+        // The rows of a gather depend on all rows before it.
+        if scans.any(|scan| matches!(bases[scan.base], BaseDataset::Gathered(_))) {
+            return Ok(None);
+        }
         let sink = &self.pipeline.sinks[work.sink];
         let mut id = IdBuilder::new("shards");
         id.text(&sink.format)
