@@ -510,6 +510,49 @@ fn unordered_rows_are_shuffled() {
     }
 }
 
+/// Windows over rows in no order, and statistics of them.
+const SORTED_STATISTICS: &str = r#"
+version: 1
+name: sorted
+params: { data: { type: path }, out: { type: path } }
+sources:
+  demand: { parquet: { path: "${data}" }, time: day, keys: [store, item], duplicates: allow }
+steps:
+  features:
+    from: demand
+    do:
+      - lag: { columns: [qty], by: [1d, 7d] }
+      - rolling: { columns: [qty], compute: [mean], over: [7d], gap: 1d }
+      - standardize: { columns: [qty_lag_7d, qty_mean_7d] }
+      - bucketize: { columns: [qty_lag_1d], q: 4 }
+sinks:
+  table: { from: features, parquet: { path: "${out}/table" } }
+"#;
+
+#[test]
+fn statistics_of_sorted_rows_are_learned_by_workers() {
+    let shop = TestDirectory::new();
+    shop.write("spec.yaml", SORTED_STATISTICS);
+    let rows = series::demand(11, 60);
+    let data = series::write_in_order(&shop, "data", &rows, FileOrder::Shuffled, 7, 37);
+    let params = format!("--param=data={data}");
+    let (expected, here) = shuffled(&shop, "here", &["table"], &[&params], &[]);
+    let logs = ["steps-0", "steps-1"];
+    let start =
+        |log: &&str| WorkerProcess::start(&shop, &[], &[("FOREBAY_KILL_LOG", &shop.at(log))]);
+    let workers: Vec<WorkerProcess> = logs.iter().map(start).collect();
+    let workers = workers_option(&workers.iter().collect::<Vec<_>>());
+    let (rows, there) = shuffled(&shop, "there", &["table"], &[&params], &[&workers]);
+    assert_eq!(there.summary()["artifact"], here.summary()["artifact"]);
+    assert!(rows == expected, "workers come to something else");
+    let mut learned = 0;
+    for log in logs {
+        let log = std::fs::read_to_string(shop.path(log)).unwrap();
+        learned += log.matches("have read a span").count();
+    }
+    assert!(learned > 0, "no worker learned: {}", there.stdout);
+}
+
 /// The same of as-of joins; workers die while they divide, compute and put back.
 #[test]
 fn workers_that_die_in_a_shuffle_cost_only_their_share() {

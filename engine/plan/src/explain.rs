@@ -8,9 +8,9 @@ use serde::Serialize;
 use crate::gather_columns::gather_columns;
 use crate::night_cost::{ExplainRewrite, rewriting_steps};
 use crate::{
-    AnalyzerId, AnalyzerRequest, BaseDataset, BaseId, BoundPipeline, CarriedFinding, ColumnScan,
-    GatherBy, GatherOp, LearnWork, OpId, Pass, PassWork, PlanOp, Program, SinkWork, StepRefit,
-    WindowRowOrder, choose_row_order, needed_ops,
+    AnalyzerId, AnalyzerLane, AnalyzerRequest, BaseDataset, BaseId, BoundPipeline, CarriedFinding,
+    ColumnScan, GatherBy, GatherOp, LearnWork, OpId, Pass, PassWork, PlanOp, Program, SinkWork,
+    StepRefit, WindowRowOrder, choose_row_order, needed_ops,
 };
 
 /// Display name of the sorted row order.
@@ -284,9 +284,27 @@ impl PassExplainer<'_> {
                 level - 1
             ),
         };
-        if sorts_rows(explained) {
+        if work.lanes.iter().any(|lane| self.is_learned_at_once(lane)) {
             explained.runs_on = "the coordinator; workers sort the rows";
         }
+    }
+
+    /// True if workers cannot learn a lane span by span: a join sorts its rows, or several streams of a dataset have
+    /// sorted windows.
+    fn is_learned_at_once(&self, lane: &AnalyzerLane) -> bool {
+        let bound = &self.program.bound;
+        let mut has_sorted = false;
+        for op in self.program.windows_of(&lane.scans) {
+            let choice = choose_row_order(bound, op, &|base| self.dataset(base));
+            if choice.row_order != WindowRowOrder::Sorted {
+                continue;
+            }
+            if matches!(bound.ops[op].op, PlanOp::Join(_)) {
+                return true;
+            }
+            has_sorted = true;
+        }
+        has_sorted && lane.scans.iter().any(|scan| scan.streams.len() > 1)
     }
 
     /// The states of a learn pass, those that an earlier run committed among them.
@@ -466,13 +484,6 @@ impl PassExplainer<'_> {
         }
         windows
     }
-}
-
-fn sorts_rows(explained: &ExplainPass) -> bool {
-    let mut windows = explained.windows.iter();
-    let mut joins = explained.joins.iter();
-    windows.any(|window| window.row_order == SORTED)
-        || joins.any(|join| join.method == SHUFFLE_JOIN)
 }
 
 /// The joins by equal keys that rows go through.

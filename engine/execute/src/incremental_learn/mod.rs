@@ -77,26 +77,27 @@ impl CommittedStates for IncrementalLane<'_> {
 }
 
 impl<'a> IncrementalLane<'a> {
-    /// `None` for a lane that is no history, whose rows do not depend on its own spans alone, or whose states hold rows.
+    /// `None` for a lane that is no history, whose rows depend on others than those of its spans and of the windows that
+    /// workers have sorted, or whose states hold rows.
     pub fn new(
         learn: &'a LearnPass<'a>,
         run: &'a LaneExecution<'a>,
         turns: &'a CountingSemaphore,
     ) -> Result<Option<Self>> {
-        let chains = || {
-            run.scans
-                .iter()
-                .flat_map(|scan| &scan.chains)
-                .map(|tapped| &tapped.chain)
-        };
-        let mut row_orders = chains()
-            .flat_map(|chain| chain.windows())
-            .map(|window| window.row_order);
+        let mut has_sorted = false;
+        let mut is_in_time_order = true;
+        for tapped in run.scans.iter().flat_map(|scan| &scan.chains) {
+            for window in tapped.chain.windows() {
+                has_sorted |= window.row_order == WindowRowOrder::Sorted;
+                is_in_time_order &= window.row_order == WindowRowOrder::Time;
+            }
+        }
         let is_history = learn.context.is_history(&run.lane.scans)?;
         let divides = if learn.cluster.is_some() || learn.on_worker {
-            row_orders.all(|row_order| row_order != WindowRowOrder::Sorted)
+            // The ids of spans cover the sorted rows of one stream.
+            !has_sorted || run.scans.iter().all(|scan| scan.chains.len() == 1)
         } else {
-            is_history && row_orders.all(|row_order| row_order == WindowRowOrder::Time)
+            is_history && is_in_time_order
         };
         if !divides {
             return Ok(None);
@@ -118,7 +119,8 @@ impl<'a> IncrementalLane<'a> {
             turns,
             shapes,
             seen,
-            is_history,
+            // States of sorted rows depend on all rows: no later run finds them.
+            is_history: is_history && !has_sorted,
         }))
     }
 
