@@ -300,15 +300,58 @@ sinks:
             shop.visible("there/table") == shop.visible("here/table"),
             "{gather}: workers come to something else"
         );
-        let learns = |line: &&str| line.contains("pass_started") && line.contains("\"learn ");
-        let learning = call.stdout.lines().skip_while(|line| !learns(line));
-        let mut learning = learning.take_while(|line| !line.contains("pass_done"));
+        let lines = pass_lines(&call, "learn ");
         assert!(
-            learning.any(|line| line.contains("worker_moved")),
-            "{gather}: no worker learned\n{}",
-            call.stdout
+            lines.iter().any(|line| line.contains("worker_moved")),
+            "{gather}: no worker learned: {lines:?}"
         );
     }
+}
+
+/// The lines of the events of a pass, by the begin of its name.
+fn pass_lines<'c>(call: &'c ProgramOutput, name: &str) -> Vec<&'c str> {
+    let begin = format!("\"label\":\"{name}");
+    let lines = call
+        .stdout
+        .lines()
+        .skip_while(|line| !(line.contains("pass_started") && line.contains(&begin)));
+    lines
+        .take_while(|line| !line.contains("pass_done"))
+        .collect()
+}
+
+/// A worker knows the statistics and windows of the rows that it groups.
+#[test]
+fn workers_group_rows_behind_statistics_and_windows() {
+    let shop = TestDirectory::new();
+    shop.demand("history", 97);
+    shop.write(
+        "spec.yaml",
+        r#"
+version: 1
+name: grouped
+params: { out: { type: path } }
+sources:
+  demand: { parquet: { path: history }, time: date, keys: [store_id, item_id] }
+steps:
+  totals:
+    from: demand
+    do:
+      - lag: { columns: [qty], by: [1d] }
+      - standardize: { columns: [price] }
+      - aggregate: { by: [store_id], compute: { price: { mean: price }, total: { sum: qty_lag_1d } } }
+sinks:
+  table: { from: totals, parquet: { path: "${out}/table" } }
+"#,
+    );
+    run(&shop, "here", &[]).expect(0);
+    let call = run(&shop, "there", &["--local-workers=2"]).expect(0);
+    assert!(shop.visible("there/table") == shop.visible("here/table"));
+    let lines = pass_lines(&call, "gather ");
+    assert!(
+        lines.iter().any(|line| line.contains("worker_moved")),
+        "no worker grouped: {lines:?}"
+    );
 }
 
 /// A query over each kind of exchange.

@@ -891,7 +891,7 @@ pub struct GroupByOp {
 
 impl GroupByOp {
     /// The columns that are read of a schema: the inputs, or any column by which rows are counted.
-    pub(crate) fn read_columns(&self, schema: &Schema) -> Vec<usize> {
+    pub fn read_columns(&self, schema: &Schema) -> Vec<usize> {
         let fields = schema.fields().iter().enumerate();
         let read: Vec<usize> = fields
             .filter(|(_, field)| self.inputs.contains(field.name()))

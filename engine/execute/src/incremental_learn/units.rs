@@ -309,7 +309,8 @@ impl IncrementalLane<'_> {
         };
         checkpoint_hook(carry)?;
         let is_large = |bytes: u64| bytes.saturating_mul(units.parts as u64) >= shares_bytes_min();
-        let is_all = !self.is_history && part.tasks.len() == tasks.len();
+        let are_findings = learn.states.is_none();
+        let is_all = are_findings && !self.is_history && part.tasks.len() == tasks.len();
         let mut how = RemoteDisposition::default();
         let learned = self.state_ids(&part.tasks).enumerate().zip(states);
         for ((index, id), mut state) in learned.filter(|((index, _), _)| wanted_states[*index]) {

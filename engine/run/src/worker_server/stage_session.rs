@@ -16,8 +16,8 @@ use forebay_commit::StateStore;
 use forebay_execute::{IncrementalLane, LaneExecution, LearnPass};
 use forebay_model::{ContentId, Fault, Pipeline, PipelineSource, Result, catch_panic, codes};
 use forebay_plan::{
-    AnalyzerLane, BaseDataset, BaseId, ColumnScan, OpId, OpStream, PassWork, WindowRowOrder,
-    compile, needed_ops, ops_before_join,
+    AnalyzerLane, BaseDataset, BaseId, ColumnScan, GatherBy, GatherOp, OpId, OpStream, PassWork,
+    PlanOp, WindowRowOrder, compile, needed_ops, ops_before_join, slice_for_columns,
 };
 use forebay_storage::ScratchDir;
 use forebay_storage::failpoint::step;
@@ -233,18 +233,18 @@ fn run_stage(
         .get(key.work.pass())
         .cloned()
         .ok_or_else(|| other("another program"))?;
-    let groups = match (&pass.work, key.work) {
-        (PassWork::Gather(op), StageRef::Gather { .. }) => run.group_program(*op)?,
-        _ => None,
-    };
-    let scans = stage_scans(&pass.work, groups.as_ref());
     // The shuffle that this stage computes is the last one; the earlier ones are finished, and
     // their outputs are read.
     let sorts = match key.work {
         StageRef::Sort { .. } => key.shuffles.last(),
         _ => None,
     };
-    open_stage_inputs(&mut run, key, &scans, sorts, threads)?;
+    open_stage_inputs(&mut run, key, &pass.work, sorts, threads)?;
+    let groups = match (&pass.work, key.work) {
+        (PassWork::Gather(op), StageRef::Gather { .. }) => run.group_program(*op)?,
+        _ => None,
+    };
+    let scans = stage_scans(&pass.work, groups.as_ref());
     let windows = run.program.windows_of(&scans);
     let serve = |perform: RunTaskFn<'_>| {
         // Pooled threads: a new thread per task would begin with fresh memory, a page fault for every 4 KiB of it.
@@ -311,25 +311,71 @@ fn stage_scans(work: &PassWork, groups: Option<&GroupProgram>) -> Vec<ColumnScan
     }
 }
 
-/// Opens what a stage reads beside its sources: intermediate datasets, finished shuffles, and joins in order of time.
-/// A stage that sorts reads the inputs of its shuffle.
+/// Operations and datasets of the rows that a stage reads.
+#[derive(Default)]
+struct StageInputs {
+    ops: BTreeSet<OpId>,
+    bases: BTreeSet<BaseId>,
+}
+
+impl StageInputs {
+    fn of_scans(scans: &[ColumnScan]) -> StageInputs {
+        StageInputs {
+            ops: needed_ops(scans).collect(),
+            bases: scans.iter().map(|scan| scan.base).collect(),
+        }
+    }
+
+    fn of_shuffle(run: &RunExecutor<'_>, shuffle: &ShufflePlan) -> StageInputs {
+        let mut inputs = StageInputs::default();
+        for stream in shuffle_input_streams(run, shuffle) {
+            inputs.ops.extend(stream.ops.iter().copied());
+            inputs.bases.insert(stream.base);
+        }
+        inputs
+    }
+
+    /// Inputs of the groups of an aggregate.
+    fn of_groups(run: &RunExecutor<'_>, op: OpId) -> StageInputs {
+        let bound = &run.program.bound;
+        let mut inputs = StageInputs::default();
+        let PlanOp::Gather(GatherOp {
+            lower: GatherBy::GroupBy(group_by),
+            ..
+        }) = &bound.ops[op].op
+        else {
+            return inputs;
+        };
+        for (_, flow) in bound.gather_inputs.get(&op).into_iter().flatten() {
+            let mut columns: Vec<&str> = Vec::new();
+            for position in group_by.read_columns(&flow.schema) {
+                columns.push(flow.schema.field(position).name());
+            }
+            for stream in &flow.streams {
+                let (needed, _) = slice_for_columns(bound, stream, &columns);
+                let ops = needed.iter().map(|position| stream.ops[*position]);
+                inputs.ops.extend(ops);
+                inputs.bases.insert(stream.base);
+            }
+        }
+        inputs
+    }
+}
+
+/// Opens what a stage reads beside its sources: findings, intermediate datasets, finished shuffles, and joins in order
+/// of time. A stage that sorts reads the inputs of its shuffle.
 fn open_stage_inputs(
     run: &mut RunExecutor<'_>,
     key: &StageKey,
-    scans: &[ColumnScan],
+    work: &PassWork,
     sorts: Option<&ShufflePlan>,
     threads: &StageThreads,
 ) -> Result<()> {
-    let mut ops: BTreeSet<OpId> = needed_ops(scans).collect();
-    let mut bases: BTreeSet<BaseId> = scans.iter().map(|scan| scan.base).collect();
-    if let Some(shuffle) = sorts {
-        let streams = shuffle_input_streams(run, shuffle);
-        ops = streams
-            .iter()
-            .flat_map(|stream| stream.ops.iter().copied())
-            .collect();
-        bases = streams.iter().map(|stream| stream.base).collect();
-    }
+    let StageInputs { ops, bases } = match (sorts, work) {
+        (Some(shuffle), _) => StageInputs::of_shuffle(run, shuffle),
+        (None, PassWork::Gather(op)) => StageInputs::of_groups(run, *op),
+        (None, _) => StageInputs::of_scans(&stage_scans(work, None)),
+    };
     load_dependencies(run, ops.clone(), bases, threads.maps_states)?;
     for shuffle in &key.shuffles {
         if Some(shuffle) != sorts {
