@@ -320,6 +320,49 @@ fn pass_lines<'c>(call: &'c ProgramOutput, name: &str) -> Vec<&'c str> {
         .collect()
 }
 
+/// The rows of a query come in no order of time.
+#[test]
+fn workers_group_rows_of_a_query() {
+    let shop = TestDirectory::new();
+    shop.demand("history", 97);
+    shop.write(
+        "spec.yaml",
+        r#"
+version: 1
+name: grouped
+params: { out: { type: path } }
+sources:
+  demand: { parquet: { path: history }, time: date, keys: [store_id, item_id] }
+steps:
+  sold: { sql: "SELECT store_id, item_id, date, qty, price FROM demand WHERE qty > 0" }
+  totals:
+    from: sold
+    do:
+      - aggregate:
+          by: [store_id]
+          compute: { price: { mean: price }, spread: { std: price }, first: { first: item_id }, high: { max: qty } }
+sinks:
+  table: { from: totals, parquet: { path: "${out}/table" } }
+"#,
+    );
+    let here = run(&shop, "here", &[]).expect(0).summary();
+    let call = run(&shop, "there", &["--local-workers=2"]).expect(0);
+    assert!(shop.visible("there/table") == shop.visible("here/table"));
+    let there = call.summary();
+    assert_eq!(
+        there["passes"][1]["rows_in"], here["passes"][1]["rows_in"],
+        "{there}"
+    );
+    let lines = pass_lines(&call, "gather totals");
+    assert!(
+        lines.iter().any(|line| line.contains("worker_moved")),
+        "no worker grouped: {lines:?}"
+    );
+    let explained = shop.forebay(&["explain", "spec.yaml", "--param=out=out", "--json"]);
+    let explained: Value = serde_json::from_str(&explained.expect(0).stdout).unwrap();
+    assert_eq!(explained["passes"][1]["runs_on"], "workers");
+}
+
 /// A worker knows the statistics and windows of the rows that it groups.
 #[test]
 fn workers_group_rows_behind_statistics_and_windows() {

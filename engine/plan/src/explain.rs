@@ -10,7 +10,7 @@ use crate::night_cost::{ExplainRewrite, rewriting_steps};
 use crate::{
     AnalyzerId, AnalyzerLane, AnalyzerRequest, BaseDataset, BaseId, BoundPipeline, CarriedFinding,
     ColumnScan, GatherBy, GatherOp, LearnWork, OpId, Pass, PassWork, PlanOp, Program, SinkWork,
-    StepRefit, WindowRowOrder, choose_row_order, needed_ops,
+    StepRefit, WindowRowOrder, choose_row_order, needed_ops, slice_for_columns,
 };
 
 /// Display name of the sorted row order.
@@ -295,8 +295,7 @@ impl PassExplainer<'_> {
         let bound = &self.program.bound;
         let mut has_sorted = false;
         for op in self.program.windows_of(&lane.scans) {
-            let choice = choose_row_order(bound, op, &|base| self.dataset(base));
-            if choice.row_order != WindowRowOrder::Sorted {
+            if !self.is_sorted(op) {
                 continue;
             }
             if matches!(bound.ops[op].op, PlanOp::Join(_)) {
@@ -365,11 +364,41 @@ impl PassExplainer<'_> {
         explained.reads = self.gather_reads(op);
         explained.runs_on = if is_query(bound, op) {
             DISTRIBUTED_QUERY
-        } else if reuse.by_spans || reuse.learned_in.is_some() {
+        } else if reuse.learned_in.is_some() {
             "workers"
-        } else {
+        } else if !is_grouped_by_spans(bound, op) {
             "the coordinator, which needs all rows at once"
+        } else if self.joins_sorted_rows(op) {
+            "the coordinator; workers sort the rows"
+        } else {
+            "workers"
         };
+    }
+
+    /// True if the rows of a gather come from a join that sorts them.
+    fn joins_sorted_rows(&self, op: OpId) -> bool {
+        let bound = &self.program.bound;
+        let inputs = bound.gather_inputs.get(&op).into_iter().flatten();
+        for ((_, flow), columns) in inputs.zip(gather_columns(bound, op)) {
+            let names: Vec<&str> = columns.iter().map(String::as_str).collect();
+            for stream in &flow.streams {
+                let (needed, _) = slice_for_columns(bound, stream, &names);
+                for position in needed {
+                    let upstream = stream.ops[position];
+                    if matches!(bound.ops[upstream].op, PlanOp::Join(_)) && self.is_sorted(upstream)
+                    {
+                        return true;
+                    }
+                }
+            }
+        }
+        false
+    }
+
+    /// True if the rows of a window or join are sorted first.
+    fn is_sorted(&self, op: OpId) -> bool {
+        let choice = choose_row_order(&self.program.bound, op, &|base| self.dataset(base));
+        choice.row_order == WindowRowOrder::Sorted
     }
 
     fn number_of_pass(&self, id: Option<ContentId>) -> Option<usize> {
@@ -536,6 +565,21 @@ fn is_query(bound: &BoundPipeline, op: OpId) -> bool {
             ..
         })
     )
+}
+
+/// True for an aggregate whose groups are states of spans that are merged.
+fn is_grouped_by_spans(bound: &BoundPipeline, op: OpId) -> bool {
+    let PlanOp::Gather(GatherOp {
+        lower: GatherBy::GroupBy(group_by),
+        ..
+    }) = &bound.ops[op].op
+    else {
+        return false;
+    };
+    let mut inputs = bound.gather_inputs.get(&op).into_iter().flatten();
+    let is_of_one_stream = inputs.all(|(_, flow)| flow.streams.len() == 1);
+    // Rows of several streams are read side by side, not one stream after the other.
+    is_of_one_stream || !group_by.spec.is_of_row_order()
 }
 
 /// The other side of a join by equal keys.

@@ -1,5 +1,6 @@
 //! Aggregates over a history: the states of runs of spans are committed, so that unchanged runs are merged and not read
-//! again. A learn pass that reads the same rows commits them along; the gather then only merges them.
+//! again. A learn pass that reads the same rows commits them along; the gather then only merges them. Workers make the
+//! groups of any rows in this way.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -201,17 +202,17 @@ impl RunExecutor<'_> {
         })
     }
 
-    /// The groups of an aggregate over a history; `None` for other rows.
+    /// The groups of an aggregate over a history, or by workers; `None` for other rows in this process.
     pub(super) fn learn_groups(&self, op: OpId) -> Result<Option<LearnedGroups>> {
         let Some(groups) = self.group_program(op)? else {
             return Ok(None);
         };
+        let cluster = self.cluster_for(self.pass_index, &groups.windows());
+        if cluster.is_none() && !self.reads_history(op) {
+            return Ok(None);
+        }
         let states = GroupStates::default();
-        let learner = groups.learn_pass(
-            self,
-            &states,
-            self.cluster_for(self.pass_index, &groups.windows()),
-        );
+        let learner = groups.learn_pass(self, &states, cluster);
         let learned = learner.run(groups.lanes(), None)?;
         let GroupProgram { ask, schema, .. } = groups;
         let state = states
@@ -259,8 +260,10 @@ impl RunExecutor<'_> {
         };
         let pass = self.materialize_pass();
         let flow = pass.only_flow(op)?;
+        let has_workers = self.on_worker || self.run_spec.is_some();
         for stream in &flow.streams {
-            if !self.state.input(&self.program, stream.base)?.in_time_order {
+            let input = self.state.input(&self.program, stream.base)?;
+            if !input.in_time_order && !has_workers {
                 return Ok(None);
             }
         }
