@@ -1,6 +1,7 @@
 """Runs on real clusters, each of several processes of this machine, also while a node is killed.
 
-Ray, Dask, Spark and Slurm are large, and are not among the packages of the tests. With them installed:
+Ray, Dask, Spark and Slurm are large, and are not among the packages of the tests. `pipelines/python/test-clusters`
+installs those of PyPI, and runs these tests with 13 kills for each cluster. With them installed:
 
     FOREBAY_CLUSTERS=ray,dask,spark,slurm python -m pytest tests/test_clusters.py -s
 
