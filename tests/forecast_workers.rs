@@ -179,6 +179,34 @@ fn forecasts_of_a_run_have_the_same_bits() {
     assert_eq!(moved(&there["forecasts"][0]), moved(&here["forecasts"][0]));
 }
 
+/// The features of a model that stays in force are those of the artifact that it was trained with.
+#[test]
+fn a_model_in_force_forecasts_on_workers() {
+    let shop = TestDirectory::new();
+    let days = shop.days("all");
+    std::fs::create_dir_all(shop.path("history")).unwrap();
+    shop.write(
+        "spec.yaml",
+        &SPEC.replace("model: gbdt", "model: gbdt\n      refit: never"),
+    );
+    let calls: [(&str, &[&str]); 2] = [("here", &[]), ("there", &["--local-workers=2"])];
+    let (last, first) = days.split_last().unwrap();
+    let mut models = Vec::new();
+    for shown in [first, std::slice::from_ref(last)] {
+        for day in shown {
+            let to = shop.path("history").join(day);
+            std::fs::copy(shop.path("all").join(day), to).unwrap();
+        }
+        for (name, workers) in calls {
+            let summary = run(&shop, name, workers).expect(0).summary();
+            models.push(summary["forecasts"][0]["model"].clone());
+        }
+    }
+    assert!(models.iter().all(|model| *model == models[0]), "{models:?}");
+    assert!(shop.rows("there/forecast") == shop.rows("here/forecast"));
+    assert!(shop.rows("there/table") == shop.rows("here/table"));
+}
+
 #[test]
 fn predictions_and_applied_artifacts_have_the_same_bits() {
     let job = TrainedJob::new();
