@@ -486,11 +486,11 @@ mod tests {
 
     #[test]
     fn narrower_floats_hold_what_is_cast() {
-        let values_of = |expression: &str, floats: Vec<Option<f64>>| {
+        let values_of = |expression: &str, floats: Vec<Option<f64>>| -> FaultResult<_> {
             let column: ArrayRef = Arc::new(Float64Array::from(floats));
             let values = values_over(expression, "x", &column)?;
             let values = values.as_primitive::<Float32Type>().clone();
-            FaultResult::Ok(values.iter().collect::<Vec<Option<f32>>>())
+            Ok(values.iter().collect::<Vec<_>>())
         };
         let near = vec![Some(0.5), None, Some(f64::INFINITY), Some(1e-300)];
         let expected = vec![Some(0.5), None, Some(f32::INFINITY), Some(0.0)];
