@@ -622,3 +622,73 @@ fn a_fault_names_the_first_rows_that_violate_a_rule() {
         );
     }
 }
+
+/// Twenty numbers of a day, up to 19 times `scale`.
+fn write_numbers(shop: &TestDirectory, day: usize, scale: i32) {
+    let rows: String = (0..20)
+        .map(|row| format!("2020-01-{day:02},{row},{}\n", row * scale))
+        .collect();
+    std::fs::create_dir_all(shop.path("data")).unwrap();
+    shop.write(&format!("data/{day}.csv"), &format!("date,item,x\n{rows}"));
+}
+
+/// Numbers in units of their own spread, and a rule about them.
+fn standardized(more: &str) -> String {
+    format!(
+        "version: 1\nname: scaled\nsources:\n  rows: {{ csv: {{ path: data }}, time: date, keys: [item] }}\n\
+         {more}steps:\n  f:\n    from: rows\n    do:\n      - standardize: {{ columns: [x] }}\n      \
+         - expect:\n          - {{ range: {{ x: [-1.5, 1.5] }}, policy: warn }}\n\
+         sinks:\n  t: {{ from: f, parquet: {{ path: out }} }}\n"
+    )
+}
+
+fn violations(call: &ProgramOutput) -> u64 {
+    call.summary()["expectations"][0]["violations"]
+        .as_u64()
+        .unwrap()
+}
+
+/// Rows that are computed with the statistics of another run are counted under another name: no run takes such a count for
+/// its own, and no application takes that of a run.
+#[test]
+fn rules_count_rows_by_the_statistics_that_make_them() {
+    const RUN: [&str; 3] = ["run", "spec.yaml", "--json"];
+    let fresh = TestDirectory::new();
+    write_numbers(&fresh, 1, 1);
+    write_numbers(&fresh, 2, 10);
+    fresh.write("spec.yaml", &standardized(""));
+    let with_own = violations(&fresh.forebay(&RUN).expect(0));
+    let cases = [
+        "",
+        "deadline: { ladder: [reuse_states] }\n",
+        "deadline: { ladder: [last_model] }\n",
+    ];
+    for deadline in cases {
+        let shop = TestDirectory::new();
+        write_numbers(&shop, 1, 1);
+        shop.write("spec.yaml", &standardized(deadline));
+        let first = shop.forebay(&RUN).expect(0).summary();
+        write_numbers(&shop, 2, 10);
+        let apply = |output: &str| {
+            let path = first["artifact_path"].as_str().unwrap();
+            let options = ["--source", "rows=data", "--output", output, "--json"];
+            let applied = shop.forebay(&[&["apply", path][..], &options].concat());
+            violations(&applied.expect(0))
+        };
+        let with_earlier = if deadline.is_empty() {
+            apply("applied")
+        } else {
+            let late = [&RUN[..], &["--deadline=2020-01-01T00:00:00Z"]].concat();
+            let late = shop.forebay(&late).expect(0);
+            assert_eq!(late.summary()["ladder"]["reused"], json!(["f.standardize"]));
+            violations(&late)
+        };
+        assert_ne!(with_earlier, with_own, "{deadline}");
+        assert_eq!(
+            violations(&shop.forebay(&RUN).expect(0)),
+            with_own,
+            "{deadline}"
+        );
+        assert_eq!(apply("again"), with_earlier, "{deadline}");
+    }
+}

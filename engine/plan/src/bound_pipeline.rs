@@ -139,7 +139,8 @@ impl BoundOp {
 }
 
 /// Dependence of an analyzer's finding on an earlier run. The ids are those of the earlier
-/// finding's content, so that all results that are computed with it have ids of their own.
+/// finding's content, so that all results that are computed with it have ids of their own: rows, and
+/// states that count these rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CarriedFinding {
@@ -147,14 +148,16 @@ pub enum CarriedFinding {
     Continued(ContentId),
     /// The finding begins, and later runs continue it.
     Begun(ContentId),
+    /// The finding of an artifact is used in place of one of this run's rows.
+    Replaced(ContentId),
 }
 
 impl CarriedFinding {
-    /// Identifies a finding that another one continues.
-    pub fn continued(earlier: &Finding) -> Result<CarriedFinding> {
+    /// Identifies a finding that replaces one of this run's rows.
+    pub fn replaced(answer: &Finding) -> Result<CarriedFinding> {
         let mut id = IdBuilder::new("earlier finding");
-        id.id(earlier.digest()?);
-        Ok(CarriedFinding::Continued(id.finish()))
+        id.id(answer.digest()?);
+        Ok(CarriedFinding::Replaced(id.finish()))
     }
 }
 

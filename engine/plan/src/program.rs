@@ -253,10 +253,14 @@ impl<'a> ProgramCompiler<'a> {
             return Ok(state);
         }
         let (slices, level) = self.streams(&bound_ask.streams, &inputs, &mut name)?;
-        if let Some(CarriedFinding::Continued(earlier) | CarriedFinding::Begun(earlier)) =
-            bound_ask.carried
-        {
-            name.text("continued").id(earlier);
+        match bound_ask.carried {
+            Some(CarriedFinding::Continued(earlier) | CarriedFinding::Begun(earlier)) => {
+                name.text("continued").id(earlier);
+            }
+            Some(CarriedFinding::Replaced(answer)) => {
+                name.text("replaced").id(answer);
+            }
+            None => {}
         }
         let state = name.finish();
         self.slices[id] = Some(slices);

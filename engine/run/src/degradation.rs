@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use forebay_commit::{Artifact, DegradationReport, FitHistory, FitRange};
-use forebay_model::{
-    ContentId, DegradationLevel, Fault, Finding, IdBuilder, Pipeline, Result, codes,
+use forebay_model::{ContentId, DegradationLevel, Fault, Finding, Pipeline, Result, codes};
+use forebay_plan::{
+    AnalyzerId, BoundPipeline, CarriedFinding, PassWork, Program, analyzer_scans,
+    upstream_analyzers,
 };
-use forebay_plan::{AnalyzerId, PassWork, Program, analyzer_scans, upstream_analyzers};
 use forebay_storage::{Event, StorageLocation};
 
-use crate::analyzers_of_rows::{asks_before_gather, asks_before_sink};
 use crate::previous_artifact::PreviousArtifact;
 use crate::session::Session;
 
@@ -158,60 +158,68 @@ pub(crate) fn asks_to_replace(program: &Program) -> BTreeSet<AnalyzerId> {
     }
 }
 
+/// Names the findings of some analyzers by the content of those that replace them, before the
+/// pipeline is compiled. Spans and steps alone do not determine what is computed from them: rows, and
+/// states that count these rows. Analyzers that each run learns again keep their findings.
+pub(crate) fn name_replaced(
+    bound: &mut BoundPipeline,
+    asks: &BTreeSet<AnalyzerId>,
+    answers: &[Arc<Finding>],
+) -> Result<()> {
+    for ask in asks {
+        let Some(question) = bound.asks.get_mut(*ask) else {
+            return Err(fitted_by_another());
+        };
+        if question.ask.per_run {
+            continue;
+        }
+        let answer = answers.get(*ask).ok_or_else(fitted_by_another)?;
+        if question.held.is_some() {
+            // The content of a finding that is held is its name.
+            question.held = Some(answer.clone());
+        } else {
+            question.carried = Some(CarriedFinding::replaced(answer)?);
+        }
+    }
+    Ok(())
+}
+
 /// Replaces the findings of some analyzers by those of an earlier run, except for analyzers that
-/// each run learns again. Results that are computed from them get ids of their own, since spans and
-/// steps alone do not determine them.
+/// each run learns again. [`name_replaced`] has named them.
 pub(crate) fn replace_findings(
     program: &mut Program,
-    pipeline: &Pipeline,
     asks: &BTreeSet<AnalyzerId>,
     answers: &[Arc<Finding>],
     findings: &mut BTreeMap<ContentId, Arc<Finding>>,
 ) -> Result<()> {
-    let per_run = |ask: &AnalyzerId| program.bound.asks[*ask].ask.per_run;
-    let asks: &BTreeSet<AnalyzerId> = &asks.iter().copied().filter(|ask| !per_run(ask)).collect();
-    for ask in asks {
-        let answer = answers.get(*ask).ok_or_else(|| {
-            let message = "the artifact was fitted by another pipeline";
-            Fault::new(codes::STATE_VERSION, message)
-        })?;
+    let bound = &program.bound;
+    for ask in asks.iter().filter(|ask| !bound.asks[**ask].ask.per_run) {
+        let answer = answers.get(*ask).ok_or_else(fitted_by_another)?;
         findings.insert(program.state_ids[*ask], answer.clone());
     }
-    let bound = &program.bound;
     for pass in &mut program.passes {
-        let used = match &mut pass.work {
-            PassWork::Learn(work) => {
-                for lane in &mut work.lanes {
-                    // Analyzers of each run are learned anyway.
-                    let (replaced, learned) = lane
-                        .asks
-                        .iter()
-                        .partition(|ask| !bound.asks[**ask].ask.per_run);
-                    work.known.extend::<Vec<AnalyzerId>>(replaced);
-                    lane.asks = learned;
-                }
-                work.lanes.retain(|lane| !lane.asks.is_empty());
-                for lane in &mut work.lanes {
-                    lane.scans = analyzer_scans(bound, &lane.asks);
-                }
-                continue;
-            }
-            PassWork::Gather(op) => asks_before_gather(bound, *op),
-            PassWork::Write(work) => asks_before_sink(bound, pipeline, work.sink),
-        };
-        let mut name = IdBuilder::new("replaced");
-        name.id(pass.id);
-        let mut replaced = used.intersection(asks).peekable();
-        if replaced.peek().is_none() {
+        let PassWork::Learn(work) = &mut pass.work else {
             continue;
+        };
+        for lane in &mut work.lanes {
+            // Analyzers of each run are learned anyway.
+            let (replaced, learned) = lane
+                .asks
+                .iter()
+                .partition(|ask| !bound.asks[**ask].ask.per_run);
+            work.known.extend::<Vec<AnalyzerId>>(replaced);
+            lane.asks = learned;
         }
-        for ask in replaced {
-            name.id(answers[*ask].digest()?);
-        }
-        pass.id = name.finish();
-        if let PassWork::Gather(op) = &pass.work {
-            program.gather_ids.insert(*op, pass.id);
+        work.lanes.retain(|lane| !lane.asks.is_empty());
+        for lane in &mut work.lanes {
+            lane.scans = analyzer_scans(bound, &lane.asks);
         }
     }
     Ok(())
+}
+
+/// The fault of an artifact whose findings answer other questions.
+pub(crate) fn fitted_by_another() -> Fault {
+    let message = "the artifact was fitted by another pipeline";
+    Fault::new(codes::STATE_VERSION, message)
 }

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use forebay_cluster::{ReusedFindings, RunSpec, bad_request};
 use forebay_commit::Artifact;
-use forebay_model::{ContentId, Dataset, Fault, Finding, Interval, Pipeline, Result, codes};
-use forebay_plan::{AnalyzerId, BoundPipeline, CarriedFinding, Program};
+use forebay_model::{ContentId, Dataset, Fault, Finding, Interval, Pipeline, Result};
+use forebay_plan::{AnalyzerId, BoundPipeline, Program};
 
-use crate::degradation::replace_findings;
+use crate::degradation::{fitted_by_another, name_replaced, replace_findings};
 use crate::predict::{LoadedModel, LoadedModels, PredictTransform};
 use crate::serving_inputs::has_served_columns;
 use crate::session::Session;
@@ -147,34 +147,23 @@ impl Session {
         run.applies.map(load).transpose()
     }
 
-    /// Replaces findings of a degraded run by those of the earlier artifact, on a worker.
-    pub(crate) fn reuse_findings(
+    /// The findings of the earlier artifact that a degraded run takes, on a worker; `None` where it
+    /// takes none.
+    pub(crate) fn reused_answers(
         &self,
         run: &RunSpec,
-        program: &mut Program,
-        findings: &mut BTreeMap<ContentId, Arc<Finding>>,
-    ) -> Result<()> {
+        bound: &BoundPipeline,
+    ) -> Result<Option<Vec<Arc<Finding>>>> {
         let Some(reused) = &run.reuses else {
-            return Ok(());
+            return Ok(None);
         };
-        let analyzer_count = program.bound.asks.len();
+        let analyzer_count = bound.asks.len();
         if reused.analyzers.iter().any(|ask| *ask >= analyzer_count) {
             return Err(bad_request());
         }
         let earlier = self.earlier_artifact(reused.artifact)?;
-        let answers = earlier
-            .findings_for(&run.pipeline, &program.bound)
-            .ok_or_else(|| {
-                let message = "the artifact was fitted by another pipeline";
-                Fault::new(codes::STATE_VERSION, message)
-            })?;
-        replace_findings(
-            program,
-            &run.pipeline,
-            &reused.analyzers,
-            &answers,
-            findings,
-        )
+        let answers = earlier.findings_for(&run.pipeline, bound);
+        answers.ok_or_else(fitted_by_another).map(Some)
     }
 }
 
@@ -194,37 +183,32 @@ fn model_paths(pipeline: &Pipeline, models: &LoadedModels) -> Result<Option<Vec<
     Ok(Some(paths.into_iter().collect()))
 }
 
-/// Names findings that continue or hold earlier ones by their content in an artifact: of two analyzers with the same rows, one
-/// may continue an earlier finding and the other not.
+/// Names the findings that an artifact replaces by their content there, before the pipeline is
+/// compiled.
 pub(crate) fn name_by_artifact(bound: &mut BoundPipeline, artifact: &Artifact) -> Result<()> {
-    let is_held = |step: &str| {
-        artifact
-            .pipeline
-            .node(step)
-            .is_some_and(|node| node.refit.is_some())
-    };
-    for (ask, learned) in artifact.findings.iter().enumerate().take(bound.asks.len()) {
-        if bound.asks[ask].ask.continues.is_some() || is_held(bound.step_of(ask)) {
-            bound.asks[ask].carried = Some(CarriedFinding::continued(&learned.finding)?);
-        }
-    }
-    Ok(())
+    let replaced = all_analyzers(bound);
+    name_replaced(bound, &replaced, &answers_of(artifact))
 }
 
 /// Replaces all findings that a program does not learn in each run by those of an artifact.
 pub(crate) fn apply_findings(
     program: &mut Program,
-    pipeline: &Pipeline,
     artifact: &Artifact,
     findings: &mut BTreeMap<ContentId, Arc<Finding>>,
 ) -> Result<()> {
-    let answers: Vec<Arc<Finding>> = artifact
-        .findings
-        .iter()
-        .map(|learned| learned.finding.clone())
-        .collect();
-    let replaced = (0..program.bound.asks.len()).collect();
-    replace_findings(program, pipeline, &replaced, &answers, findings)
+    let replaced = all_analyzers(&program.bound);
+    replace_findings(program, &replaced, &answers_of(artifact), findings)
+}
+
+/// The findings of an artifact, in the order of the analyzers.
+pub(crate) fn answers_of(artifact: &Artifact) -> Vec<Arc<Finding>> {
+    let learned = artifact.findings.iter();
+    learned.map(|learned| learned.finding.clone()).collect()
+}
+
+/// All analyzers of a pipeline.
+pub(crate) fn all_analyzers(bound: &BoundPipeline) -> BTreeSet<AnalyzerId> {
+    (0..bound.asks.len()).collect()
 }
 
 /// Pins the pipeline to the versions of tables that were found, since others may be committed

@@ -5,16 +5,19 @@ use std::sync::Arc;
 
 use forebay_commit::{DegradationReport, StateStore};
 use forebay_execute::RunState;
-use forebay_model::{ContentId, DegradationLevel, Finding, Pipeline, Result};
-use forebay_plan::{AnalyzerId, Program, compile};
+use forebay_model::{
+    AnyAnalyzer, ContentId, DegradationLevel, Finding, Pipeline, Result, ScratchSpace,
+};
+use forebay_plan::{AnalyzerId, BoundPipeline, Program, compile};
 use forebay_storage::ScratchDir;
 
 use crate::attempt::RunAttempt;
 use crate::attempt::bound::{BoundRun, CompilerInputs};
-use crate::degradation::{asks_to_replace, degradation_report, replace_findings};
+use crate::degradation::{asks_to_replace, degradation_report, name_replaced, replace_findings};
 use crate::pass_interval::PassInterval;
 use crate::previous_artifact::PreviousArtifact;
 use crate::refit::RefitDecisions;
+use crate::remote_run::{all_analyzers, answers_of};
 use crate::session::Session;
 
 /// Second stage: the program of an attempt, and which findings it takes from elsewhere.
@@ -45,60 +48,83 @@ impl RunAttempt<'_> {
     ) -> Result<CompiledRun> {
         let CompilerInputs { state, bound } = inputs;
         let BoundRun {
-            session,
-            pipeline,
-            sinks,
-            datasets,
-            ..
+            session, pipeline, ..
         } = run;
-        let share = scratch.scratch_with_budget(session.memory(), session.memory().states_bytes());
-        let asks = bound.asks.clone();
-        let learns = self.learns();
-        let makes_artifact = self.artifact().is_none();
-        let mut findings = BTreeMap::new();
-        let mut answered = BTreeSet::new();
-        let program = compile(
-            pipeline,
-            bound,
-            datasets,
-            sinks,
-            makes_artifact,
-            &mut |ask, state_id| {
-                if !learns && !asks[ask].ask.per_run {
-                    return Ok(false);
-                }
-                let analyzer = asks[ask].ask.analyzer.as_ref();
-                let is_committed = store.load_finding(state_id, analyzer, &share, &mut findings)?;
-                if is_committed {
-                    answered.insert(ask);
-                }
-                Ok(is_committed)
-            },
-        )?;
-        let ladder = degradation_report(self.whole, self.level);
-        let refits = session
-            .attempt
-            .carried
-            .as_ref()
-            .map(|carried| carried.refits.clone())
-            .unwrap_or_default();
+        let mut committed = CommittedFindings {
+            store,
+            share: scratch.scratch_with_budget(session.memory(), session.memory().states_bytes()),
+            findings: BTreeMap::new(),
+            answered: BTreeSet::new(),
+        };
+        let mut program = self.program(run, bound, &BTreeSet::new(), &mut committed)?;
         let last = self.previous_artifact(session, pipeline, store);
+        let answers = self.answers(pipeline, &program.bound, last.as_ref());
+        let mut replaced = BTreeSet::new();
+        if let Some(answers) = &answers {
+            replaced = if self.learns() {
+                asks_to_replace(&program)
+            } else {
+                all_analyzers(&program.bound)
+            };
+            // An applied artifact has named its findings before.
+            if self.artifact().is_none() && !replaced.is_empty() {
+                let mut bound = program.bound;
+                name_replaced(&mut bound, &replaced, answers)?;
+                committed.answered.clear();
+                program = self.program(run, bound, &replaced, &mut committed)?;
+            }
+            replace_findings(&mut program, &replaced, answers, &mut committed.findings)?;
+        }
         let mut compiled = CompiledRun {
             program,
             state,
             intervals: BTreeMap::new(),
-            findings,
-            answered,
-            replaced: BTreeSet::new(),
+            findings: committed.findings,
+            answered: committed.answered,
+            replaced,
             last,
-            ladder,
-            refits,
+            ladder: degradation_report(self.whole, self.level),
+            refits: session
+                .attempt
+                .carried
+                .as_ref()
+                .map(|carried| carried.refits.clone())
+                .unwrap_or_default(),
         };
-        self.substitute_findings(pipeline, &mut compiled)?;
+        if answers.is_some() {
+            self.report_replaced(&mut compiled);
+        }
         let from = session.served.from.as_deref();
         compiled.intervals =
             session.restrict_to_interval(pipeline, &mut compiled.program, self.interval, from)?;
         Ok(compiled)
+    }
+
+    /// The program of a bound pipeline. The findings of `replaced` analyzers are not looked up, except
+    /// for those that each run learns again.
+    fn program(
+        &self,
+        run: &BoundRun,
+        bound: BoundPipeline,
+        replaced: &BTreeSet<AnalyzerId>,
+        committed: &mut CommittedFindings<'_>,
+    ) -> Result<Program> {
+        let asks = bound.asks.clone();
+        let learns = self.learns();
+        compile(
+            &run.pipeline,
+            bound,
+            &run.datasets,
+            &run.sinks,
+            self.artifact().is_none(),
+            &mut |ask, state_id| {
+                let is_replaced = !learns || replaced.contains(&ask);
+                if is_replaced && !asks[ask].ask.per_run {
+                    return Ok(false);
+                }
+                committed.recall(ask, state_id, asks[ask].ask.analyzer.as_ref())
+            },
+        )
     }
 
     /// The newest artifact, where the ladder has a level that takes findings from it.
@@ -124,59 +150,80 @@ impl RunAttempt<'_> {
         }
     }
 
-    /// Uses findings of the applied artifact, or of the newest one if this level does not learn
-    /// them.
-    fn substitute_findings(&self, pipeline: &Pipeline, compiled: &mut CompiledRun) -> Result<()> {
+    /// The findings of the applied artifact, or of the newest one if this level does not learn them.
+    fn answers(
+        &self,
+        pipeline: &Pipeline,
+        bound: &BoundPipeline,
+        last: Option<&PreviousArtifact>,
+    ) -> Option<Vec<Arc<Finding>>> {
+        match (self.artifact(), last) {
+            (Some(artifact), _) => Some(answers_of(artifact)),
+            (None, Some(last)) if self.level >= Some(DegradationLevel::ReuseStates) => {
+                last.findings_for(pipeline, bound)
+            }
+            _ => None,
+        }
+    }
+
+    /// Names the steps whose findings are those of the newest artifact in the report of a degraded run.
+    fn report_replaced(&self, compiled: &mut CompiledRun) {
         let CompiledRun {
             program,
-            findings,
             replaced,
             last,
             ladder,
             refits,
             ..
         } = compiled;
-        let answers = match (self.artifact(), &last) {
-            (Some(artifact), _) => Some(
-                artifact
-                    .findings
-                    .iter()
-                    .map(|learned| learned.finding.clone())
-                    .collect(),
-            ),
-            (None, Some(last)) if self.level >= Some(DegradationLevel::ReuseStates) => {
-                last.findings_for(pipeline, &program.bound)
-            }
-            _ => None,
+        let Some(ladder) = ladder else {
+            return;
         };
-        let Some(answers) = answers else {
-            return Ok(());
+        let Some(last) = last else {
+            return;
         };
-        let learns = self.learns();
-        *replaced = if learns {
-            asks_to_replace(program)
-        } else {
-            (0..program.bound.asks.len()).collect()
-        };
-        replace_findings(program, pipeline, replaced, &answers, findings)?;
-        if let (Some(ladder), Some(last)) = (ladder, last) {
-            let asks = replaced
+        let asks = replaced
+            .iter()
+            .map(|ask| &program.bound.asks[*ask])
+            .filter(|ask| !ask.ask.per_run);
+        let steps: BTreeSet<&String> = asks.map(|ask| &program.bound.ops[ask.op].label).collect();
+        let is_used = !steps.is_empty() || !self.learns();
+        refits.replace(
+            &replaced
                 .iter()
-                .map(|ask| &program.bound.asks[*ask])
-                .filter(|ask| !ask.ask.per_run);
-            let steps: BTreeSet<&String> =
-                asks.map(|ask| &program.bound.ops[ask.op].label).collect();
-            let is_used = !steps.is_empty() || !learns;
-            refits.replace(
-                &replaced
-                    .iter()
-                    .map(|ask| program.bound.step_of(*ask))
-                    .collect(),
-                &last.artifact.fits,
-            );
-            ladder.artifact = is_used.then(|| last.artifact.id.to_string());
-            ladder.reused = steps.into_iter().cloned().collect();
+                .map(|ask| program.bound.step_of(*ask))
+                .collect(),
+            &last.artifact.fits,
+        );
+        ladder.artifact = is_used.then(|| last.artifact.id.to_string());
+        ladder.reused = steps.into_iter().cloned().collect();
+    }
+}
+
+/// The findings that earlier runs have committed, as far as a program asks for them.
+struct CommittedFindings<'s> {
+    store: &'s StateStore,
+    share: Arc<dyn ScratchSpace>,
+    findings: BTreeMap<ContentId, Arc<Finding>>,
+    /// The analyzers whose findings are there.
+    answered: BTreeSet<AnalyzerId>,
+}
+
+impl CommittedFindings<'_> {
+    /// Reads the finding of an analyzer. False where no run has committed it.
+    fn recall(
+        &mut self,
+        ask: AnalyzerId,
+        state_id: ContentId,
+        analyzer: &dyn AnyAnalyzer,
+    ) -> Result<bool> {
+        let is_committed = self.findings.contains_key(&state_id)
+            || self
+                .store
+                .load_finding(state_id, analyzer, &self.share, &mut self.findings)?;
+        if is_committed {
+            self.answered.insert(ask);
         }
-        Ok(())
+        Ok(is_committed)
     }
 }

@@ -10,13 +10,14 @@ use crate::attempt::bound::BoundRun;
 use crate::deadline::{
     ARTIFACT, PUBLISH, PassKind, PlanOption, PlannedPass, pass_names, planned_passes,
 };
-use crate::degradation::{replace_findings, skip_optional};
+use crate::degradation::{name_replaced, replace_findings, skip_optional};
 use crate::executor::{DeadlinePlan, RunExecutor};
 use crate::predict::{
     errors_pass_name, forecast_pass_name, learns_errors, learns_weights, naive_passes,
     weights_pass_name,
 };
 use crate::previous_artifact::PreviousArtifact;
+use crate::remote_run::all_analyzers;
 use crate::run_mode::RunMode;
 use crate::training::training_pass_name;
 use crate::training_cadence::{TrainingCadences, is_held};
@@ -106,7 +107,7 @@ impl<'a> RunAttempt<'a> {
         } = bound;
         let (mut lesser, _) = skip_optional(self.whole, Some(level));
         lesser.split.clone_from(&bound.pipeline.split);
-        let lesser_bound = session.bind(&lesser, datasets)?;
+        let mut lesser_bound = session.bind(&lesser, datasets)?;
         let takes_findings = level > DegradationLevel::SkipOptional;
         let answers = last
             .filter(|_| takes_findings)
@@ -120,13 +121,23 @@ impl<'a> RunAttempt<'a> {
             Vec::new()
         };
         let is_known = &mut |_, state| Ok(run.state.findings.contains_key(&state));
-        let mut program = compile(&lesser, lesser_bound, datasets, &sinks, true, is_known)?;
+        let program = compile(
+            &lesser,
+            lesser_bound.clone(),
+            datasets,
+            &sinks,
+            true,
+            is_known,
+        )?;
         let mut passes = planned_passes(&program, &lesser, datasets, Some(level), &run.state);
         // The findings that another level replaces are known only when that level is taken.
         if let (Some(answers), DegradationLevel::LastModel) = (answers, level) {
-            let replaced = (0..program.bound.asks.len()).collect();
+            let replaced = all_analyzers(&lesser_bound);
+            name_replaced(&mut lesser_bound, &replaced, &answers)?;
+            let is_known = &mut |_, _| Ok(false);
+            let mut program = compile(&lesser, lesser_bound, datasets, &sinks, true, is_known)?;
             let mut findings = BTreeMap::new();
-            replace_findings(&mut program, &lesser, &replaced, &answers, &mut findings)?;
+            replace_findings(&mut program, &replaced, &answers, &mut findings)?;
             let intervals =
                 session.restrict_to_interval(&lesser, &mut program, self.interval, None)?;
             let dry_run = RunExecutor {

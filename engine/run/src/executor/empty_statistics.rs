@@ -47,7 +47,7 @@ impl RunExecutor<'_> {
                 continue;
             }
             let finding = self.state.finding(&self.program, *ask)?;
-            let is_empty = if bound.carried.is_some() {
+            let is_empty = if bound.ask.continues.is_some() {
                 finding.rows() == 0
             } else {
                 holds_nothing(&finding)

@@ -81,11 +81,11 @@ pub use self::values::Predictions;
 use self::contract::ForecastContract;
 use self::learned_on_folds::WEIGHTS;
 use self::step::{classes_in_forecast_fault, no_future};
-use crate::degradation::replace_findings;
+use crate::degradation::{name_replaced, replace_findings};
 use crate::executor::{RunExecutor, StagedOutput};
 use crate::label_kind::LabelKind;
 use crate::previous_artifact::PreviousArtifact;
-use crate::remote_run::{RemoteRun, ReusedArtifact};
+use crate::remote_run::{RemoteRun, ReusedArtifact, all_analyzers};
 use crate::report::{ForecastReport, PassReport};
 use crate::session::Session;
 use crate::training::UnpublishedModel;
@@ -486,7 +486,7 @@ impl Session {
             ladder,
         }: ForecastInputs<'_, '_>,
     ) -> Result<UnpublishedForecast<'a>> {
-        let bound = self.bind(&plan.pipeline, datasets)?;
+        let mut bound = self.bind(&plan.pipeline, datasets)?;
         let sink = plan.pipeline.sinks.len() - 1;
         let sources = run.state.sources.clone();
         let mut findings = run.state.findings.clone();
@@ -499,6 +499,11 @@ impl Session {
                     .hint("run the spec once without a deadline")
             })
         });
+        let answers = answers.transpose()?;
+        let replaced = all_analyzers(&bound);
+        if let Some(answers) = &answers {
+            name_replaced(&mut bound, &replaced, answers)?;
+        }
         let mut answered = BTreeSet::new();
         let mut program = compile(
             &plan.pipeline,
@@ -512,15 +517,8 @@ impl Session {
                 Ok(is_learned)
             },
         )?;
-        if let Some(answers) = answers.transpose()? {
-            let replaced = (0..program.bound.asks.len()).collect();
-            replace_findings(
-                &mut program,
-                &plan.pipeline,
-                &replaced,
-                &answers,
-                &mut findings,
-            )?;
+        if let Some(answers) = &answers {
+            replace_findings(&mut program, &replaced, answers, &mut findings)?;
         }
         let state = RunState {
             sources,
@@ -531,7 +529,7 @@ impl Session {
         let scratch = run.scratch.clone();
         let reuses = plan.earlier.as_ref().map(|earlier| ReusedArtifact {
             artifact: &earlier.artifact,
-            analyzers: (0..program.bound.asks.len()).collect(),
+            analyzers: replaced,
         });
         // Workers find no statistics under their ids that a degraded run did not learn.
         let workers_find_all = match &run.run_spec {

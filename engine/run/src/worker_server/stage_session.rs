@@ -25,6 +25,7 @@ use forebay_threads::{CountingSemaphore, for_current_span, with_span};
 use rayon::ThreadPool;
 use serde_json::Value;
 
+use crate::degradation::{name_replaced, replace_findings};
 use crate::executor::{GroupProgram, GroupStates, RunExecutor};
 use crate::remote_run::{apply_findings, name_by_artifact};
 use crate::session::Session;
@@ -408,6 +409,12 @@ pub(super) fn compile_run<'s>(
     if let Some(artifact) = &applied {
         name_by_artifact(&mut prepared.bound, artifact)?;
     }
+    let reused = run_spec.reuses.as_ref().map(|reused| &reused.analyzers);
+    let answers = session.reused_answers(run_spec, &prepared.bound)?;
+    let reused = reused.zip(answers);
+    if let Some((analyzers, answers)) = &reused {
+        name_replaced(&mut prepared.bound, analyzers, answers)?;
+    }
     let mut state = prepared.state;
     state.row_orders = row_orders.iter().copied().collect();
     let mut is_known = |ask, _| Ok(run_spec.known.contains(&ask));
@@ -420,14 +427,11 @@ pub(super) fn compile_run<'s>(
         &mut is_known,
     )?;
     if let Some(artifact) = &applied {
-        apply_findings(
-            &mut program,
-            &run_spec.pipeline,
-            artifact,
-            &mut state.findings,
-        )?;
+        apply_findings(&mut program, artifact, &mut state.findings)?;
     }
-    session.reuse_findings(run_spec, &mut program, &mut state.findings)?;
+    if let Some((analyzers, answers)) = &reused {
+        replace_findings(&mut program, analyzers, answers, &mut state.findings)?;
+    }
     let intervals = session.restrict_to_interval(
         &run_spec.pipeline,
         &mut program,
