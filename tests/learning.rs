@@ -383,6 +383,27 @@ fn a_copy_of_the_label_is_named_before_a_run_and_by_feeds() {
     assert!(!check_text.contains("equals the label"), "{check_text}");
 }
 
+/// The label belongs to the last step of a sequence; its values at steps before that are no copies.
+#[test]
+fn a_copy_of_the_label_in_sequences_is_named_by_feeds() {
+    let shop = TestDirectory::new();
+    items(&shop);
+    let feed = "feed: { from: f, label: y, dense: [x, z, past], batch_rows: 16, last: short, \
+                series: { steps: 3, within: 7d } }\n";
+    let steps = [
+        "lag: { columns: [y], by: [1d] }",
+        "derive: { z: \"2 * x + 1\", past: \"coalesce(y_lag_1d, 0)\" }",
+    ];
+    spec(&shop, "", &steps, &(feed.to_owned() + TABLE));
+    run(&shop).expect(0);
+    let fed = shop.forebay(&["feed", "spec.yaml"]).expect(0).stderr;
+    assert!(
+        fed.contains("`z` of the feed equals the label `y`"),
+        "{fed}"
+    );
+    assert_eq!(fed.matches("equals the label").count(), 1, "{fed}");
+}
+
 #[test]
 fn an_empty_part_of_a_split_by_hash_is_told() {
     let shop = TestDirectory::new();

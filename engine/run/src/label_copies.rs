@@ -30,9 +30,6 @@ const SAMPLE_ROWS: u64 = 10_000;
 /// Columns of numbers or ids whose values are those of the label in all rows of the first batch, in the order of the
 /// files.
 pub(crate) fn label_copies(rows: &FeedSource) -> Result<Vec<String>> {
-    if rows.features.series.is_some() {
-        return Ok(Vec::new());
-    }
     let mut config = rows.config(0)?;
     config.order = SampleOrder::sequential();
     config.last = RemainderPolicy::Short;
@@ -44,7 +41,7 @@ pub(crate) fn label_copies(rows: &FeedSource) -> Result<Vec<String>> {
 }
 
 /// Columns of numbers or ids whose values are those of the label in all rows of a batch. A label with one value there
-/// tells nothing.
+/// tells nothing. Of a sequence, the last step is compared: it is the row that has the label.
 fn copies_in_batch(features: &BatchFeatures, batch: &FeedBatch) -> Vec<String> {
     let labels = of_rows(batch, batch.numbers::<f32>(PartRole::Label));
     let first = labels.first().copied().unwrap_or_default();
@@ -52,9 +49,11 @@ fn copies_in_batch(features: &BatchFeatures, batch: &FeedBatch) -> Vec<String> {
         return Vec::new();
     }
     let mut copies = Vec::new();
+    let steps = features.steps();
     if features.dense_type == DenseType::F32 {
         let dense = of_rows(batch, batch.numbers::<f32>(PartRole::Dense));
-        collect_copies(&features.dense, dense, labels, &mut copies);
+        let columns = LastSteps::of(dense, labels, steps);
+        columns.collect_copies(&features.dense, &mut copies);
     }
     let ids: Vec<f32> = match features.categorical_type {
         CategoricalType::I32 => of_rows(batch, batch.numbers::<i32>(PartRole::Categorical))
@@ -66,7 +65,7 @@ fn copies_in_batch(features: &BatchFeatures, batch: &FeedBatch) -> Vec<String> {
             .map(|id| *id as f32)
             .collect(),
     };
-    collect_copies(&features.categorical, &ids, labels, &mut copies);
+    LastSteps::of(&ids, labels, steps).collect_copies(&features.categorical, &mut copies);
     copies
 }
 
@@ -76,9 +75,6 @@ pub(crate) fn inspect_first_batch(
     listener: &Arc<dyn EventListener>,
 ) -> Option<InspectBatch> {
     let label = features.label.as_ref()?.column.clone();
-    if features.series.is_some() {
-        return None;
-    }
     let features = features.clone();
     let listener = listener.clone();
     let is_done = AtomicBool::new(false);
@@ -112,25 +108,43 @@ fn of_rows<'b, T>(batch: &FeedBatch, values: &'b [T]) -> &'b [T] {
     &values[..values.len() / batch.shape_rows().max(1) * batch.rows()]
 }
 
-fn collect_copies(
-    fields: &[FeatureField],
-    values: &[f32],
-    labels: &[f32],
-    copies: &mut Vec<String>,
-) {
-    let width = values.len() / labels.len().max(1);
-    let mut first_column = 0;
-    for field in fields {
-        let is_copy = |column: usize| {
-            labels
-                .iter()
-                .enumerate()
-                .all(|(row, label)| values[row * width + column] == *label)
-        };
-        if field.width == 1 && width > 0 && is_copy(first_column) {
-            copies.push(field.column.clone());
+/// The features of the last step of each row, beside the labels.
+struct LastSteps<'b> {
+    /// The values of a batch, row after row, and of each row step after step.
+    values: &'b [f32],
+    labels: &'b [f32],
+    /// Values of a row.
+    width: usize,
+    /// Place of the last step's first value in a row.
+    first: usize,
+}
+
+impl<'b> LastSteps<'b> {
+    fn of(values: &'b [f32], labels: &'b [f32], steps: usize) -> LastSteps<'b> {
+        let width = values.len() / labels.len().max(1);
+        LastSteps {
+            values,
+            labels,
+            width,
+            first: width - width / steps.max(1),
         }
-        first_column += field.width as usize;
+    }
+
+    fn collect_copies(&self, fields: &[FeatureField], copies: &mut Vec<String>) {
+        let mut column = self.first;
+        for field in fields {
+            if field.width == 1 && self.is_copy(column) {
+                copies.push(field.column.clone());
+            }
+            column += field.width as usize;
+        }
+    }
+
+    /// True if a column has the label's value in all rows.
+    fn is_copy(&self, column: usize) -> bool {
+        let mut labels = self.labels.iter().enumerate();
+        column < self.width
+            && labels.all(|(row, label)| self.values[row * self.width + column] == *label)
     }
 }
 
