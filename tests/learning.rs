@@ -649,6 +649,55 @@ fn learning_from_all_parts_and_scaling_ids_are_told() {
     assert_eq!(check(&shop).expect(0).stderr, "");
 }
 
+/// Weights of ids mean nothing; trees take ids apart.
+#[test]
+fn ids_that_are_weighed_as_numbers_are_told() {
+    let shop = TestDirectory::new();
+    items(&shop);
+    let lagged = "lag: { columns: [kind], by: [1d] }";
+    let missing = "missing: 0";
+    for (model, columns, is_told) in [
+        ("linear", "dense: [x, kind]", Some("`kind`")),
+        ("mlp", "dense: [x, \"kin*\"]", Some("`kind`, `kind_lag_1d`")),
+        // Columns that are not named: a lag of ids is a number.
+        ("linear", missing, Some("`kind_lag_1d`")),
+        (
+            "linear",
+            "dense: [x], categorical: [kind, kind_lag_1d]",
+            None,
+        ),
+        ("gbdt", "dense: [x, kind]", None),
+    ] {
+        let sections = format!(
+            "{HALVES}sinks: {{ n: {{ from: f, train: {{ path: o, model: {model}, label: y, {columns} }} }} }}\n"
+        );
+        let steps = ["vocabulary: { columns: [kind] }", lagged];
+        spec(&shop, "    fit_on: train\n", &steps, &sections);
+        let check_text = check(&shop).expect(0).stderr;
+        let Some(names) = is_told else {
+            let no_ids = !check_text.contains("multiplies ids");
+            assert!(no_ids, "{model} {columns}: {check_text}");
+            continue;
+        };
+        let words = format!("`n` multiplies ids of `f.vocabulary` by weights ({names})");
+        assert!(
+            check_text.contains(&words) && check_text.contains("under `categorical`"),
+            "{model} {columns}: {check_text}"
+        );
+    }
+    // One column for each id is no id.
+    let steps = [
+        "vocabulary: { columns: [kind] }",
+        "one_hot: { columns: [kind] }",
+    ];
+    let train = "model: linear, label: y, dense: [x, kind]";
+    let sections =
+        format!("{HALVES}sinks: {{ n: {{ from: f, train: {{ path: o, {train} }} }} }}\n");
+    spec(&shop, "    fit_on: train\n", &steps, &sections);
+    let check_text = check(&shop).expect(0).stderr;
+    assert!(!check_text.contains("multiplies ids"), "{check_text}");
+}
+
 #[test]
 fn joins_that_find_nothing_are_told() {
     let shop = TestDirectory::new();

@@ -89,6 +89,10 @@ impl Trainer for TrainConfig {
         }
     }
 
+    fn weighs_numbers(&self) -> bool {
+        true
+    }
+
     fn validation(&self) -> Option<&str> {
         self.validation.as_deref()
     }

@@ -5,7 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use forebay_model::{Fault, Pipeline, PipelineNode, codes};
 use forebay_window::WindowFunction;
 
-use crate::{BoundAnalyzer, BoundOp, BoundPipeline, MapOp, OpStream, PlanOp};
+use crate::{BoundAnalyzer, BoundOp, BoundPipeline, MapOp, NodeFlow, OpStream, PlanOp};
+
+/// Takes an operation that computes with ids, the column that holds them, and the step that made them.
+type ReportScaledFn<'a> = &'a mut dyn FnMut(&BoundOp, &str, &str);
 
 /// Steps whose integers are names, not amounts.
 pub const ID_STEPS: [&str; 7] = [
@@ -134,18 +137,30 @@ pub fn scaled_ids(bound: &BoundPipeline) -> Vec<Fault> {
     let mut warnings = Vec::new();
     let streams = bound.flows.values().flat_map(|flow| &flow.streams);
     for stream in streams {
-        scaled_in_stream(bound, stream, &mut seen, &mut warnings);
+        ids_of_stream(bound, stream, &mut |op, column, made_by| {
+            if seen.insert((op.label.clone(), column.to_owned())) {
+                warnings.push(scaled_warning(op, column, made_by));
+            }
+        });
     }
     warnings
 }
 
-fn scaled_in_stream(
+/// Columns of a flow whose integers are ids without an order, each with the step that made them.
+pub fn unordered_ids(bound: &BoundPipeline, flow: &NodeFlow) -> BTreeMap<String, String> {
+    let mut ids = BTreeMap::new();
+    for stream in &flow.streams {
+        ids.extend(ids_of_stream(bound, stream, &mut |_, _, _| {}));
+    }
+    ids
+}
+
+/// The steps that made the ids which a stream ends with, by column.
+fn ids_of_stream(
     bound: &BoundPipeline,
     stream: &OpStream,
-    seen: &mut BTreeSet<(String, String)>,
-    warnings: &mut Vec<Fault>,
-) {
-    // The step that made the ids of a column.
+    report_scaled: ReportScaledFn<'_>,
+) -> BTreeMap<String, String> {
     let mut ids: BTreeMap<String, String> = BTreeMap::new();
     for op in &stream.ops {
         let op = &bound.ops[*op];
@@ -159,10 +174,8 @@ fn scaled_in_stream(
                         .and_then(|analyzer| bound.asks[*analyzer].ask.inputs.first())
                         .or(map.reads.first());
                     let made_by = scaled.and_then(|column| Some((column, ids.get(column)?)));
-                    if let Some((column, made_by)) = made_by
-                        && seen.insert((op.label.clone(), column.clone()))
-                    {
-                        warnings.push(scaled_warning(op, column, made_by));
+                    if let Some((column, made_by)) = made_by {
+                        report_scaled(op, column, made_by);
                     }
                 }
                 let makes_ids = UNORDERED_ID_STEPS.contains(&step_kind(op));
@@ -183,10 +196,8 @@ fn scaled_in_stream(
                     };
                     if copies_values(&function.compute) {
                         ids.insert(field.name().clone(), made_by);
-                    } else if function.compute.computes_numbers()
-                        && seen.insert((op.label.clone(), column.clone()))
-                    {
-                        warnings.push(scaled_warning(op, column, &made_by));
+                    } else if function.compute.computes_numbers() {
+                        report_scaled(op, column, &made_by);
                     }
                 }
             }
@@ -200,6 +211,7 @@ fn scaled_in_stream(
             _ => {}
         }
     }
+    ids
 }
 
 /// True for an operation that computes with the distances of values. What fills ids by their mean or median writes numbers

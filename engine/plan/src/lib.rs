@@ -141,7 +141,7 @@ pub use lanes::analyzer_scans;
 pub use leakage::{
     KnownAhead, check_label_names, known_ahead, label_in_features, row_extent, training_input_name,
 };
-pub use learn_check::{ID_STEPS, scaled_ids, step_kind, unfitted_steps};
+pub use learn_check::{ID_STEPS, scaled_ids, step_kind, unfitted_steps, unordered_ids};
 pub use lineage::{ColumnLineage, ColumnOrigin};
 pub use night_cost::ExplainRewrite;
 pub use nulls::{NullOrigin, null_origin};

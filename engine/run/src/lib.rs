@@ -23,6 +23,7 @@ mod feed;
 mod fit_types;
 mod function_check;
 mod gathered_source;
+mod id_features;
 mod inverse;
 mod inverse_step;
 mod kept_table;

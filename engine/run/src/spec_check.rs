@@ -111,6 +111,7 @@ impl Session {
         warnings.extend(uncounted_casts(bound));
         if trains {
             warnings.extend(self.label_warnings(pipeline, bound));
+            warnings.extend(self.id_warnings(pipeline, bound));
             warnings.extend(self.null_warnings_of_trainings(pipeline, bound, datasets));
         }
         Ok(warnings)

@@ -44,6 +44,11 @@ pub trait Trainer: std::fmt::Debug + Send + Sync {
         LabelKind::Numbers
     }
 
+    /// True if it multiplies numbers by weights, so that the order of their values and the distances between them count.
+    fn weighs_numbers(&self) -> bool {
+        false
+    }
+
     /// Columns that predict in place of a model, so that they must hold the label of other times in its own units.
     fn label_columns(&self) -> Vec<String> {
         Vec::new()
