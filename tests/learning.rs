@@ -635,6 +635,18 @@ fn learning_from_all_parts_and_scaling_ids_are_told() {
             "{window}: {told}"
         );
     }
+    // Ids of another step, which a join brings.
+    let steps = [
+        "drop: [kind]",
+        "join: { with: g, on: [item, day], prefix: g_ }",
+        "standardize: { columns: [g_kind] }",
+    ];
+    spec(&shop, "", &steps, TABLE);
+    let text = std::fs::read_to_string(shop.path("spec.yaml")).unwrap();
+    let other = "steps:\n  g: { from: items, do: [vocabulary: { columns: [kind] }, select: [item, day, kind]] }\n";
+    shop.write("spec.yaml", &text.replace("steps:\n", other));
+    let told = check(&shop).expect(0).stderr;
+    assert!(told.contains("holds ids of `g.vocabulary`"), "{told}");
     // Ids as keys of statistics are no numbers.
     let steps = [
         "vocabulary: { columns: [kind] }",

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use forebay_model::{Fault, Pipeline, PipelineNode, codes};
 use forebay_window::WindowFunction;
 
-use crate::{BoundAnalyzer, BoundOp, BoundPipeline, MapOp, NodeFlow, OpStream, PlanOp};
+use crate::{BoundAnalyzer, BoundOp, BoundPipeline, MapOp, NodeFlow, OpId, OpStream, PlanOp};
 
 /// Takes an operation that computes with ids, the column that holds them, and the step that made them.
 type ReportScaledFn<'a> = &'a mut dyn FnMut(&BoundOp, &str, &str);
@@ -136,8 +136,9 @@ pub fn scaled_ids(bound: &BoundPipeline) -> Vec<Fault> {
     let mut seen = BTreeSet::new();
     let mut warnings = Vec::new();
     let streams = bound.flows.values().flat_map(|flow| &flow.streams);
+    let mut origins = IdOrigins::new(bound);
     for stream in streams {
-        ids_of_stream(bound, stream, &mut |op, column, made_by| {
+        origins.of_stream(stream, &mut |op, column, made_by| {
             if seen.insert((op.label.clone(), column.to_owned())) {
                 warnings.push(scaled_warning(op, column, made_by));
             }
@@ -148,70 +149,115 @@ pub fn scaled_ids(bound: &BoundPipeline) -> Vec<Fault> {
 
 /// Columns of a flow whose integers are ids without an order, each with the step that made them.
 pub fn unordered_ids(bound: &BoundPipeline, flow: &NodeFlow) -> BTreeMap<String, String> {
-    let mut ids = BTreeMap::new();
-    for stream in &flow.streams {
-        ids.extend(ids_of_stream(bound, stream, &mut |_, _, _| {}));
-    }
-    ids
+    IdOrigins::new(bound).of_flow(flow)
 }
 
-/// The steps that made the ids which a stream ends with, by column.
-fn ids_of_stream(
-    bound: &BoundPipeline,
-    stream: &OpStream,
-    report_scaled: ReportScaledFn<'_>,
-) -> BTreeMap<String, String> {
-    let mut ids: BTreeMap<String, String> = BTreeMap::new();
-    for op in &stream.ops {
-        let op = &bound.ops[*op];
-        match &op.op {
-            PlanOp::Map(map) => {
-                if scales_values(op, map) {
-                    // The first column that is read is scaled; others are keys.
-                    let scaled = op
-                        .asks
-                        .first()
-                        .and_then(|analyzer| bound.asks[*analyzer].ask.inputs.first())
-                        .or(map.reads.first());
-                    let made_by = scaled.and_then(|column| Some((column, ids.get(column)?)));
-                    if let Some((column, made_by)) = made_by {
-                        report_scaled(op, column, made_by);
-                    }
-                }
-                let makes_ids = UNORDERED_ID_STEPS.contains(&step_kind(op));
-                for field in &map.writes {
-                    ids.remove(field.name());
-                    if makes_ids {
-                        ids.insert(field.name().clone(), op.label.clone());
-                    }
-                }
-            }
-            PlanOp::Window(window) => {
-                for (function, field) in window.plan.functions.iter().zip(&window.writes) {
-                    let column = window.reads.get(function.input);
-                    let made_by = column.and_then(|column| ids.get(column)).cloned();
-                    ids.remove(field.name());
-                    let Some((column, made_by)) = column.zip(made_by) else {
-                        continue;
-                    };
-                    if copies_values(&function.compute) {
-                        ids.insert(field.name().clone(), made_by);
-                    } else if function.compute.computes_numbers() {
-                        report_scaled(op, column, &made_by);
-                    }
-                }
-            }
-            PlanOp::Project(columns) => {
-                let renamed = columns
-                    .iter()
-                    .filter_map(|(from, to)| Some((to.clone(), ids.get(from)?.clone())));
-                ids = renamed.collect();
-            }
-            PlanOp::Gather(_) => ids.clear(),
-            _ => {}
+/// Finds the steps that made the ids of columns.
+struct IdOrigins<'b> {
+    bound: &'b BoundPipeline,
+    /// The ids of the other side of each join, as far as they have been looked for.
+    joined: BTreeMap<OpId, BTreeMap<String, String>>,
+}
+
+impl<'b> IdOrigins<'b> {
+    fn new(bound: &'b BoundPipeline) -> IdOrigins<'b> {
+        IdOrigins {
+            bound,
+            joined: BTreeMap::new(),
         }
     }
-    ids
+
+    /// The steps that made the ids which a flow ends with, by column.
+    fn of_flow(&mut self, flow: &NodeFlow) -> BTreeMap<String, String> {
+        let mut ids = BTreeMap::new();
+        for stream in &flow.streams {
+            ids.extend(self.of_stream(stream, &mut |_, _, _| {}));
+        }
+        ids
+    }
+
+    /// The steps that made the ids of a join's other side.
+    fn of_other_side(&mut self, join: OpId) -> BTreeMap<String, String> {
+        if let Some(ids) = self.joined.get(&join) {
+            return ids.clone();
+        }
+        let bound = self.bound;
+        let flow = bound.join_inputs.get(&join);
+        let ids = flow.map(|flow| self.of_flow(flow)).unwrap_or_default();
+        self.joined.insert(join, ids.clone());
+        ids
+    }
+
+    /// The steps that made the ids which a stream ends with, by column.
+    fn of_stream(
+        &mut self,
+        stream: &OpStream,
+        report_scaled: ReportScaledFn<'_>,
+    ) -> BTreeMap<String, String> {
+        let bound = self.bound;
+        let mut ids: BTreeMap<String, String> = BTreeMap::new();
+        for id in &stream.ops {
+            let op = &bound.ops[*id];
+            match &op.op {
+                PlanOp::Map(map) => {
+                    if scales_values(op, map) {
+                        // The first column that is read is scaled; others are keys.
+                        let scaled = op
+                            .asks
+                            .first()
+                            .and_then(|analyzer| bound.asks[*analyzer].ask.inputs.first())
+                            .or(map.reads.first());
+                        let made_by = scaled.and_then(|column| Some((column, ids.get(column)?)));
+                        if let Some((column, made_by)) = made_by {
+                            report_scaled(op, column, made_by);
+                        }
+                    }
+                    let makes_ids = UNORDERED_ID_STEPS.contains(&step_kind(op));
+                    for field in &map.writes {
+                        ids.remove(field.name());
+                        if makes_ids {
+                            ids.insert(field.name().clone(), op.label.clone());
+                        }
+                    }
+                }
+                PlanOp::Window(window) => {
+                    for (function, field) in window.plan.functions.iter().zip(&window.writes) {
+                        let column = window.reads.get(function.input);
+                        let made_by = column.and_then(|column| ids.get(column)).cloned();
+                        ids.remove(field.name());
+                        let Some((column, made_by)) = column.zip(made_by) else {
+                            continue;
+                        };
+                        if copies_values(&function.compute) {
+                            ids.insert(field.name().clone(), made_by);
+                        } else if function.compute.computes_numbers() {
+                            report_scaled(op, column, &made_by);
+                        }
+                    }
+                }
+                PlanOp::Project(columns) => {
+                    let renamed = columns
+                        .iter()
+                        .filter_map(|(from, to)| Some((to.clone(), ids.get(from)?.clone())));
+                    ids = renamed.collect();
+                }
+                PlanOp::Join(join) => {
+                    let other_ids = self.of_other_side(*id);
+                    for field in join.writes() {
+                        ids.remove(field.name());
+                    }
+                    for (column, field) in &join.columns {
+                        if let Some(made_by) = other_ids.get(column) {
+                            ids.insert(field.name().clone(), made_by.clone());
+                        }
+                    }
+                }
+                PlanOp::Gather(_) => ids.clear(),
+                _ => {}
+            }
+        }
+        ids
+    }
 }
 
 /// True for an operation that computes with the distances of values. What fills ids by their mean or median writes numbers
