@@ -264,6 +264,8 @@ fn every_transform_is_the_same_from_both() {
             made(keep_best(["price"]).score(ColumnScore::Present).above(0.5))),
         ("keep_best: { columns: [price, cost], correlation_max: 0.9 }",
             made(keep_best(["price", "cost"]).correlation_max(0.9))),
+        ("knn_impute: { columns: [price, list_price], neighbors: 3, weights: distance, sample_rows: 500, suffix: _full }",
+            made(knn_impute(["price", "list_price"]).neighbors(3).weights(NeighborWeights::Distance).sample_rows(500).suffix("_full"))),
         ("lag: { columns: [qty], by: [7d, 28d], as_of: 3d }", made(lag(["qty"]).by(["7d", "28d"]).as_of("3d"))),
         ("list_statistics: { columns: [prices], compute: [mean, last] }",
             made(list_statistics(["prices"], [ListStatistic::Mean, ListStatistic::Last]))),

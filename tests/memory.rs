@@ -1471,6 +1471,10 @@ pub const TRANSFORMS: &[(&str, &str)] = &[
         "{ derive: { side: \"n % 7\", is_even: \"n % 2 = 0\" } }, { keep_best: { columns: [side], score: mutual_information, label: is_even, count: 1 } }, { keep_best: { columns: [x, n], count: 1, correlation_max: 0.9 } }",
     ),
     (
+        "knn_impute",
+        "{ knn_impute: { columns: [x, n], sample_rows: 100 } }",
+    ),
+    (
         "lag",
         "{ lag: { columns: [x], by: [1], gaps: count_rows } }",
     ),

@@ -101,6 +101,7 @@ const ROW_WISE: [(&str, &str); 7] = [
         "numbers",
         "{ lag: { columns: [qty], by: [1d] } }, \
          { impute: { columns: [qty], with: median, suffix: _filled } }, \
+         { knn_impute: { columns: [qty, price], neighbors: 2, suffix: _near } }, \
          { missing_indicator: { columns: [qty] } }, \
          { standardize: { columns: [price], suffix: _scaled } }, \
          { standardize: { columns: [price], spread: range, suffix: _ranged } }, \

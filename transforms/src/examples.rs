@@ -13,7 +13,7 @@ pub const TRANSFORM_EXAMPLES: &[(&str, &str)] = examples! {
     "command" "cross" "date_parts" "dedupe" "derive" "diff" "distance" "drop" "estimator" "ewm"
     "expanding" "expect" "explode" "fill_forward" "filter" "forecast_feature" "frequency_encoding"
     "future_rows" "g_and_h" "geohash" "group_rare" "hash_bucket" "impute" "interpolate" "join" "k_bins"
-    "keep_best" "lag" "list_statistics"
+    "keep_best" "knn_impute" "lag" "list_statistics"
     "log1p" "max_abs" "min_max" "missing_indicator" "multi_hot" "ngrams" "normal_quantiles"
     "normalize" "normalize_text" "one_hot" "ordinal" "pca" "pct_change" "polynomial" "pooled"
     "power" "profile" "python" "quantiles" "rename" "robust_scale" "rolling" "sample"

@@ -64,6 +64,7 @@ pub fn registry() -> TransformRegistry {
         .register::<numeric::Geohash>()
         .register::<numeric::KBins>()
         .register::<numeric::KeepBest>()
+        .register::<numeric::KnnImpute>()
         .register::<numeric::ListStatistics>()
         .register::<numeric::Log1p>()
         .register::<numeric::MaxAbs>()

@@ -61,6 +61,10 @@ fn analyzers() -> Vec<Box<dyn AnyAnalyzer>> {
             times_of_day: true,
         }),
         Box::new(ColumnCovariance { columns: 1 }),
+        Box::new(SampledRows {
+            columns: 1,
+            rows_max: 20,
+        }),
         Box::new(SampledStatistic(ColumnClusters {
             clusters: 3,
             epsilon: 0.5,

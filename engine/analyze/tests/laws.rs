@@ -420,6 +420,10 @@ proptest! {
             let data: Vec<ArrayRef> = chosen.iter().map(|index| columns[*index].slice(0, rows)).collect();
             let analyzer = ColumnCovariance { columns: data.len() };
             check_laws(&analyzer, &[batch(&data)], seed).map_err(TestCaseError::fail)?;
+            for rows_max in [1, 20, 400] {
+                let analyzer = SampledRows { columns: data.len(), rows_max };
+                check_laws(&analyzer, &[batch(&data)], seed).map_err(TestCaseError::fail)?;
+            }
         }
     }
 

@@ -6,7 +6,7 @@ use forebay_window::{WindowFunction, WindowStat};
 use crate::{BoundPipeline, NodeFlow, OpId, PlanOp};
 
 /// Kinds of steps that replace single values of a column, and leave its units as they are.
-const UNIT_KEEPING_STEPS: [&str; 3] = ["impute", "clip", "cast"];
+const UNIT_KEEPING_STEPS: [&str; 4] = ["impute", "knn_impute", "clip", "cast"];
 
 /// Reason why a column does not hold values of a label.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -25,9 +25,10 @@ pub const ID_STEPS: [&str; 7] = [
 const UNORDERED_ID_STEPS: [&str; 4] = ["vocabulary", "ordinal", "hash_bucket", "cross"];
 
 /// Steps that compute with the distances of values.
-const SCALING_STEPS: [&str; 16] = [
+const SCALING_STEPS: [&str; 17] = [
     "standardize",
     "g_and_h",
+    "knn_impute",
     "max_abs",
     "min_max",
     "normal_quantiles",

@@ -1746,6 +1746,118 @@ fn normal_quantiles_as_scikit_learn() {
     );
 }
 
+/// Columns with gaps, and the filled ones.
+type FilledColumns = [(&'static str, Vec<Option<f64>>, Vec<f64>)];
+
+fn check_neighbors(settings: serde_json::Value, columns: &FilledColumns) {
+    let mut step = json!({"columns": ["a", "b", "c"]});
+    for (name, value) in settings.as_object().unwrap() {
+        step[name] = value.clone();
+    }
+    let gaps = columns.iter().map(|(name, values, _)| {
+        let values = Float64Array::from(values.clone());
+        col(name, values)
+    });
+    let filled = columns
+        .iter()
+        .map(|(name, _, values)| col(name, f64s(values)));
+    check(
+        json!({ "knn_impute": step }),
+        gaps.collect(),
+        filled.collect(),
+    );
+}
+
+#[test]
+fn knn_impute_as_scikit_learn() {
+    // KNNImputer(n_neighbors=..., weights=...).fit_transform(...) of scikit-learn 1.9.1.
+    for (settings, a, c) in [
+        (json!({"neighbors": 2}), 5.5, 4.0),
+        (
+            json!({"neighbors": 2, "weights": "distance"}),
+            5.5,
+            3.6666666666666665,
+        ),
+        (json!({}), 4.0, 5.0),
+        (json!({"neighbors": 1}), 3.0, 3.0),
+    ] {
+        check_neighbors(
+            settings,
+            &[
+                (
+                    "a",
+                    vec![Some(1.0), Some(3.0), None, Some(8.0)],
+                    vec![1.0, 3.0, a, 8.0],
+                ),
+                (
+                    "b",
+                    vec![Some(2.0), Some(4.0), Some(6.0), Some(8.0)],
+                    vec![2.0, 4.0, 6.0, 8.0],
+                ),
+                (
+                    "c",
+                    vec![None, Some(3.0), Some(5.0), Some(7.0)],
+                    vec![c, 3.0, 5.0, 7.0],
+                ),
+            ],
+        );
+    }
+    // Rows without a common column with those that have a value: the mean of the column. NaN is missing, too.
+    check_neighbors(
+        json!({"neighbors": 2}),
+        &[
+            (
+                "a",
+                vec![Some(1.0), None, Some(NAN), Some(4.0), Some(4.0)],
+                vec![1.0, 4.0, 4.0, 4.0, 4.0],
+            ),
+            (
+                "b",
+                vec![None, Some(2.0), None, Some(5.0), Some(6.0)],
+                vec![5.5, 2.0, 6.0, 5.0, 6.0],
+            ),
+            (
+                "c",
+                vec![Some(NAN), None, Some(3.0), None, Some(9.0)],
+                vec![9.0, 9.0, 3.0, 9.0, 9.0],
+            ),
+        ],
+    );
+}
+
+#[test]
+fn knn_impute_of_other_numbers() {
+    let numbers = || {
+        vec![
+            col("i", Int32Array::from(vec![Some(1), None, Some(4), Some(8)])),
+            col("x", Float32Array::from(vec![1.0, 2.0, 3.0, f32::INFINITY])),
+            col("e", Float64Array::from(vec![None, None, None, Some(INF)])),
+        ]
+    };
+    let step = json!({"columns": ["i", "x", "e"], "neighbors": 1, "suffix": "_full"});
+    let mut expected = numbers();
+    // The first of two rows at equal distance. A column without finite values gives none.
+    expected.push(col("i_full", f64s(&[1.0, 1.0, 4.0, 8.0])));
+    expected.push(col("x_full", f32s(&[1.0, 2.0, 3.0, f32::INFINITY])));
+    expected.push(col(
+        "e_full",
+        Float64Array::from(vec![None, None, None, Some(INF)]),
+    ));
+    check(json!({ "knn_impute": step }), numbers(), expected);
+    for settings in [
+        json!({"columns": ["x"], "neighbors": 0}),
+        json!({"columns": ["x"], "neighbors": 5, "sample_rows": 4}),
+        json!({"columns": ["x"], "sample_rows": 0}),
+        json!({"columns": ["x"], "sample_rows": 100_001}),
+    ] {
+        check_fault(
+            json!({ "knn_impute": settings }),
+            numbers(),
+            codes::BAD_VALUE,
+        );
+    }
+}
+
 /// Quantiles of the standard normal distribution for 1 - 1/64, 1 - 1/32, ..., 3/4: `scipy.stats.norm.ppf` of scipy 1.16.
 const NORMAL_TAILS: [f64; 5] = [
     2.1538746940614573,

@@ -108,8 +108,8 @@ fn check_answers_with_the_step() {
             "`fillna` of pandas is `- impute: { columns: [price], with: { constant: 0 } }` here",
         ),
         (
-            "- KNNImputer: { columns: [price] }",
-            "no transform does what `KNNImputer` of scikit-learn does: ",
+            "- IterativeImputer: { columns: [price] }",
+            "no transform does what `IterativeImputer` of scikit-learn does: ",
         ),
         (
             "- train_test_split: { test_size: 0.2 }",
