@@ -1,4 +1,4 @@
-"""Single operations over demand: Forebay beside DuckDB and Polars, each in a process of its own, results compared.
+"""Single operations over demand: Forebay beside DuckDB, Polars and scikit-learn, each in a process of its own, results compared.
 
 All read the same Parquet files and write Parquet, but for the cases of other formats. A ratio is of medians over the rounds.
 A peer that lacks an operation has no figures."""
@@ -17,6 +17,23 @@ from measure import build, generate, kept, limits, measured, size, table, tail, 
 
 HERE = Path(__file__).resolve().parent
 SERIES = "store_id, item_id"
+
+def scaled(column):
+    """A column in five scales, in SQL."""
+    above = f"({column} - {column}_least) / ({column}_most - {column}_least)::DOUBLE"
+    return (
+        f"({column} - {column}_mean) / {column}_spread AS {column}_z, {above} AS {column}_unit, {above} * 2 - 1 AS {column}_both, "
+        f"{column} / {column}_size::DOUBLE AS {column}_share, ln(1 + {column}) AS {column}_log"
+    )
+
+
+def learned(column):
+    """What the scales of a column need, in SQL."""
+    return (
+        f"favg({column}) AS {column}_mean, stddev_pop({column}) AS {column}_spread, min({column}) AS {column}_least, "
+        f"max({column}) AS {column}_most, max(abs({column})) AS {column}_size"
+    )
+
 
 # By case: the steps or the query of Forebay, the query that DuckDB runs over `rows`, and the steps of another table that is joined.
 CASES = {
@@ -137,6 +154,38 @@ CASES = {
         f"SELECT {SERIES}, date, CASE WHEN of_price > of_qty THEN price END AS price, CASE WHEN of_qty >= of_price THEN qty END AS qty "
         "FROM rows, (SELECT var_pop(price) AS of_price, var_pop(qty) AS of_qty FROM rows)",
     ),
+    # Ten scaled columns of two: what they need is learned in one pass.
+    "scalers": (
+        "{ cast: { columns: { qty: float64 } } }, { standardize: { columns: [price, qty], suffix: _z } }, "
+        "{ min_max: { columns: [price, qty], suffix: _unit } }, { min_max: { columns: [price, qty], lo: -1, suffix: _both } }, "
+        "{ max_abs: { columns: [price, qty], suffix: _share } }, { log1p: { columns: [price, qty], suffix: _log } }, "
+        '{ select: [store_id, item_id, date, "price_*", "qty_*"] }',
+        f"SELECT {SERIES}, date, {scaled('price')}, {scaled('qty')} FROM rows, "
+        f"(SELECT {learned('price')}, {learned('qty')} FROM rows)",
+    ),
+    "impute": (
+        "{ impute: { columns: [qty], with: mean } }, { select: [store_id, item_id, date, qty] }",
+        f"SELECT {SERIES}, date, coalesce(qty, middle) AS qty FROM rows, (SELECT avg(qty) AS middle FROM rows)",
+    ),
+    "bins": (
+        "{ k_bins: { columns: [price], bins: 20 } }, { select: [store_id, item_id, date, price] }",
+        f"SELECT {SERIES}, date, CASE WHEN price IS NOT NULL THEN least(floor((price - low) / ((high - low) / 20)), 19)::INTEGER END "
+        "AS price FROM rows, "
+        "(SELECT min(price) AS low, max(price) AS high FROM rows)",
+    ),
+    "ordinal": (
+        "{ ordinal: { columns: [department, category], suffix: _id } }, { select: [store_id, item_id, date, department_id, category_id] }",
+        f"SELECT {SERIES}, date, department_id, category_id FROM rows "
+        "JOIN (SELECT department, row_number() OVER (ORDER BY department) - 1 AS department_id FROM "
+        "(SELECT DISTINCT department FROM rows)) USING (department) "
+        "JOIN (SELECT category, row_number() OVER (ORDER BY category) - 1 AS category_id FROM "
+        "(SELECT DISTINCT category FROM rows)) USING (category)",
+    ),
+    "polynomial": (
+        "{ cast: { columns: { qty: float64 } } }, { polynomial: { columns: [price, qty], degree: 2 } }, "
+        "{ select: [store_id, item_id, date, price_2, price_x_qty, qty_2] }",
+        f"SELECT {SERIES}, date, price * price AS price_2, price * qty AS price_x_qty, qty::DOUBLE * qty AS qty_2 FROM rows",
+    ),
     "sql_groups": (
         "SELECT store_id, department, sum(qty) AS total, avg(price) AS average FROM rows GROUP BY store_id, department",
         "SELECT store_id, department, sum(qty)::BIGINT AS total, avg(price) AS average FROM rows GROUP BY ALL",
@@ -184,6 +233,12 @@ COLUMNS = ("date", "store_id", "item_id", "category", "department", "qty", "pric
 
 # What a peer cannot do. DuckDB reads and writes Arrow files by an extension alone, which is not part of it.
 LACKING = {"duckdb": {"write_arrow", "read_arrow"}, "polars": set()}
+
+# What scikit-learn has.
+SCIKIT_LEARN = {"standardize", "scalers", "impute", "bins", "ordinal", "polynomial"}
+
+# By contender: its name in the table.
+PEERS = {"duckdb": "DuckDB", "polars": "Polars", "sklearn": "scikit-learn"}
 
 
 def of_format(name):
@@ -246,6 +301,8 @@ def commands(options, name, data, home):
         "duckdb": [*duckdb, options.threads, budget >> 20],
         "polars": polars,
     }
+    if name in SCIKIT_LEARN:
+        every["sklearn"] = [sys.executable, HERE / "operations_sklearn.py", name, data, home / "sklearn.parquet"]
     return {who: command for who, command in every.items() if name not in LACKING.get(who, ())}
 
 
@@ -307,7 +364,7 @@ def main():
     if options.work:
         options.work.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix="forebay-operations-", dir=options.work))
-    peers = ("DuckDB", "Polars")
+    peers = PEERS.values()
     try:
         data = generate(options.forebay, "demand", options.rows, (options.work or scratch) / f"demand-{options.rows}")
         warm(sorted(data.glob("*.parquet")))
@@ -338,11 +395,11 @@ def figures(costs):
         return statistics.median(getattr(cost, figure) for cost in costs[who]) if who in costs else None
 
     def cells(figure, digits):
-        found = (middle(who, figure) for who in ("forebay", "duckdb", "polars"))
+        found = (middle(who, figure) for who in ("forebay", *PEERS))
         return ["-" if value is None else f"{value:.{digits}f}" for value in found]
 
     own = middle("forebay", "cpu")
-    ratios = [f"{own / other:.2f}" if (other := middle(who, "cpu")) else "-" for who in ("duckdb", "polars")]
+    ratios = [f"{own / other:.2f}" if (other := middle(who, "cpu")) else "-" for who in PEERS]
     return [*cells("cpu", 2), *ratios, *cells("wall", 2), *cells("peak", 0)]
 
 

@@ -79,6 +79,37 @@ def winsorize_mean(rows):
     return rows.select([*SERIES, "date", price.clip(price.mean() - spread, price.mean() + spread)])
 
 
+def scalers(rows):
+    scaled = []
+    for name in ("price", "qty"):
+        column = pl.col(name).cast(pl.Float64)
+        above = (column - column.min()) / (column.max() - column.min())
+        scaled += [
+            ((column - column.mean()) / column.std(ddof=0)).alias(f"{name}_z"),
+            above.alias(f"{name}_unit"),
+            (above * 2 - 1).alias(f"{name}_both"),
+            (column / column.abs().max()).alias(f"{name}_share"),
+            column.log1p().alias(f"{name}_log"),
+        ]
+    return rows.select([*SERIES, "date", *scaled])
+
+
+def bins(rows):
+    width = (price.max() - price.min()) / 20
+    return rows.select([*SERIES, "date", ((price - price.min()) / width).floor().clip(0, 19).cast(pl.Int32)])
+
+
+def ordinal(rows):
+    ids = [(pl.col(name).rank("dense") - 1).cast(pl.Int64).alias(f"{name}_id") for name in ("department", "category")]
+    return rows.select([*SERIES, "date", *ids])
+
+
+def polynomial(rows):
+    number = qty.cast(pl.Float64)
+    products = [(price * price).alias("price_2"), (price * number).alias("price_x_qty"), (number * number).alias("qty_2")]
+    return rows.select([*SERIES, "date", *products])
+
+
 def keep_best(rows):
     is_price = price.var(ddof=0) > qty.var(ddof=0)
     return rows.select([*SERIES, "date", pl.when(is_price).then(price), pl.when(~is_price).then(qty)])
@@ -126,6 +157,11 @@ CASES = {
     "mean_range": mean_range,
     "winsorize_mean": winsorize_mean,
     "keep_best": keep_best,
+    "scalers": scalers,
+    "impute": lambda rows: rows.select([*SERIES, "date", qty.cast(pl.Float64).fill_null(qty.mean())]),
+    "bins": bins,
+    "ordinal": ordinal,
+    "polynomial": polynomial,
     "sql_groups": grouped(["store_id", "department"], total=total(qty.cast(pl.Int64)), average=price.mean()),
     "sql_window": sql_window,
 }
