@@ -103,7 +103,7 @@ pub(super) const PUBLIC_NAMES: [PublicNames; 7] = [
             "RankHotEncoder",
         ],
     },
-    // tf.Transform 1.18.0.dev: `tensorflow_transform`.
+    // tf.Transform 1.21.0: `tensorflow_transform`.
     PublicNames {
         tool: "tf.Transform and Beam",
         names: &[
@@ -195,7 +195,7 @@ pub(super) const PUBLIC_NAMES: [PublicNames; 7] = [
             "ValueCount",
         ],
     },
-    // feature_engine 1.9.4, without data sets and functions that check variables.
+    // feature_engine 1.9.4.
     PublicNames {
         tool: "feature_engine",
         names: &[
@@ -261,14 +261,26 @@ pub(super) const PUBLIC_NAMES: [PublicNames; 7] = [
             "PowerTransformer",
             "ReciprocalTransformer",
             "YeoJohnsonTransformer",
+            "check_all_variables",
+            "check_categorical_variables",
+            "check_datetime_variables",
+            "check_numerical_variables",
+            "find_all_variables",
+            "find_categorical_and_numerical_variables",
+            "find_categorical_variables",
+            "find_datetime_variables",
+            "find_numerical_variables",
+            "load_titanic",
+            "retain_variables_if_in_df",
             "SklearnTransformerWrapper",
         ],
     },
-    // mlforecast 1.1.0, without its distributed models.
+    // mlforecast 1.1.0.
     PublicNames {
         tool: "mlforecast",
         names: &[
             "MLForecast",
+            "DistributedMLForecast",
             "RollingMean",
             "RollingStd",
             "RollingMin",
@@ -321,6 +333,7 @@ pub(super) const PUBLIC_NAMES: [PublicNames; 7] = [
             "generate_prices_for_series",
             "PredictionIntervals",
             "TransferConformal",
+            "estimate_density_ratio",
             "mlforecast_objective",
             "LightGBMCV",
             "SaveFeatures",
