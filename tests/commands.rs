@@ -344,13 +344,15 @@ fn features_become_columns_of_the_source_again() {
     let shop = TestDirectory::new();
     shop.write(
         "sales.csv",
-        "item,price,qty,weight\napple,1.0,3,-0.5\npear,3.0,,2.0\nplum,1.0,8,0.0\napple,3.0,1,7.0\n",
+        "item,price,qty,weight,size,age\napple,1.0,3,-0.5,1.0,0.5\npear,3.0,,2.0,2.0,2.0\n\
+         plum,1.0,8,0.0,4.0,3.0\napple,3.0,1,7.0,8.0,9.0\n",
     );
     shop.write(
         "spec.yaml",
         "version: 1\nname: shop\nsources: { sales: { csv: { path: sales.csv } } }\n\
          steps: { f: { from: sales, do: [ { vocabulary: { columns: [item] } }, \
          { standardize: { columns: [price] } }, { rename: { qty: sold } }, { power: { columns: [weight] } }, \
+         { g_and_h: { columns: [size] } }, { normal_quantiles: { columns: [age] } }, \
          { clip: { columns: [price], max: 5, suffix: _clipped } } ] } }\n\
          sinks: { t: { from: f, parquet: { path: out } } }\n",
     );
@@ -369,14 +371,20 @@ fn features_become_columns_of_the_source_again() {
     invert(&["--source", "out", "--whole-history"]).expect(64);
     invert(&["--source", "out", "--source", "out"]).expect(64);
     assert!(!shop.path("back").exists());
-    invert(&["--source", "out", "--columns", "item,price,sold,weight"]).expect(0);
+    invert(&[
+        "--source",
+        "out",
+        "--columns",
+        "item,price,sold,weight,size,age",
+    ])
+    .expect(0);
     let rows = shop.rows("back");
     let columns = [
         ("item", ["apple", "pear", "plum", "apple"]),
         ("price", ["1.0", "3.0", "1.0", "3.0"]),
         ("qty", ["3", "", "8", "1"]),
     ];
-    assert_eq!(rows.num_columns(), columns.len() + 1);
+    assert_eq!(rows.num_columns(), columns.len() + 3);
     for (name, values) in columns {
         let column = rows.column_by_name(name).unwrap();
         for (row, value) in values.into_iter().enumerate() {
@@ -384,9 +392,16 @@ fn features_become_columns_of_the_source_again() {
             assert_eq!(text, value, "row {row} of {name}");
         }
     }
-    let weights = rows["weight"].as_primitive::<Float64Type>();
-    for (weight, expected) in weights.values().iter().zip([-0.5, 2.0, 0.0, 7.0]) {
-        assert!((weight - expected).abs() < 1e-9, "{weights:?}");
+    let computed = [
+        ("weight", [-0.5, 2.0, 0.0, 7.0]),
+        ("size", [1.0, 2.0, 4.0, 8.0]),
+        ("age", [0.5, 2.0, 3.0, 9.0]),
+    ];
+    for (name, values) in computed {
+        let numbers = rows[name].as_primitive::<Float64Type>();
+        for (number, expected) in numbers.values().iter().zip(values) {
+            assert!((number - expected).abs() < 1e-9, "{name}: {numbers:?}");
+        }
     }
 }
 

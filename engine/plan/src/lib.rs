@@ -159,7 +159,7 @@ pub use pass::{
     AnalyzerLane, ColumnScan, LearnWork, Pass, PassWork, ScanStream, SinkWork, needed_ops,
 };
 pub use portable::{PortableColumn, PortableStep, PortableSteps, portable_steps};
-pub use portable_map::{NumberExpr, PortableMap, TextBuckets, TextIds};
+pub use portable_map::{NumberExpr, PortableMap, TextBuckets, TextIds, WayBack};
 pub use program::{IsKnown, Program, compile, compile_analyzers};
 pub use query::{INTEGER_SUM, refuse_writing};
 pub use refit::StepRefit;

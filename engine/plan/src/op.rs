@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::expectation::Expectation;
-use crate::portable_map::{NumberExpr, PortableMap};
+use crate::portable_map::{NumberExpr, PortableMap, WayBack};
 use crate::target::TargetStage;
 use crate::time_shift::TimeShift;
 use crate::tried_casts::TriedCasts;
@@ -81,6 +81,12 @@ impl LoweredMap {
     /// Sets a number's computation that exports repeat.
     pub fn portable_number(self, expression: NumberExpr) -> Self {
         self.portable(move || PortableMap::Number(expression.clone()))
+    }
+
+    /// Sets the way back to a number, whose computation exports do not repeat.
+    pub fn way_back(self, solve: impl Fn(f64) -> f64 + Send + Sync + 'static) -> Self {
+        let way_back = WayBack::new(solve);
+        self.portable(move || PortableMap::WayBack(way_back.clone()))
     }
 }
 

@@ -1,6 +1,8 @@
 //! Computations of single columns in terms that other runtimes have.
 
+use std::fmt;
 use std::ops::{Add, Div, Mul, Sub};
+use std::sync::Arc;
 
 /// The computation of one column from one column.
 #[derive(Debug, Clone, PartialEq)]
@@ -13,6 +15,37 @@ pub enum PortableMap {
     Buckets(TextBuckets),
     /// The number of these boundaries, in ascending order, that are not above a number
     Bins(Vec<f64>),
+    /// A number that other runtimes do not compute
+    WayBack(WayBack),
+}
+
+/// The number that another number was computed from.
+#[derive(Clone)]
+pub struct WayBack(Arc<dyn Fn(f64) -> f64 + Send + Sync>);
+
+impl WayBack {
+    /// `solve` gives the input from a result.
+    pub fn new(solve: impl Fn(f64) -> f64 + Send + Sync + 'static) -> WayBack {
+        WayBack(Arc::new(solve))
+    }
+
+    /// The input from which the result is `value`.
+    pub fn solve(&self, value: f64) -> f64 {
+        (self.0)(value)
+    }
+}
+
+impl fmt::Debug for WayBack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WayBack")
+    }
+}
+
+/// Functions are equal if they are one.
+impl PartialEq for WayBack {
+    fn eq(&self, other: &WayBack) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
 }
 
 /// A number for each row. NaN stands for a missing value, and stays NaN unless it is replaced.

@@ -9,7 +9,7 @@ use arrow::datatypes::{DataType, Field, Float64Type, Int64Type, Schema};
 use forebay_commit::Artifact;
 use forebay_model::{Fault, Result, codes};
 use forebay_plan::{
-    NumberExpr, PortableMap, PortableStep, PortableSteps, SqlCompiler, TransformRegistry,
+    NumberExpr, PortableMap, PortableStep, PortableSteps, SqlCompiler, TransformRegistry, WayBack,
     unknown_column,
 };
 
@@ -20,7 +20,8 @@ use crate::serving::served_node;
 /// ids.
 ///
 /// A column can be inverted if each step on its way computes one column from one column and can be undone: scaling by
-/// moments or quantiles, `log1p`, `power`, ids of `vocabulary` and `ordinal`, and columns under new names.
+/// moments or quantiles, `log1p`, `power`, `normal_quantiles`, `g_and_h`, ids of `vocabulary` and `ordinal`, and columns under
+/// new names.
 pub struct InverseColumns {
     columns: Vec<InverseColumn>,
 }
@@ -35,6 +36,8 @@ struct InverseColumn {
 enum InverseStep {
     /// The number that this expression was computed from.
     Number(NumberExpr),
+    /// The number that this function gives.
+    WayBack(WayBack),
     /// The text of each id; other ids have none.
     Texts(HashMap<i64, String>),
 }
@@ -149,6 +152,7 @@ impl InverseStep {
                 let texts = ids.ids.iter().copied().zip(ids.tokens.iter().cloned());
                 Some(InverseStep::Texts(texts.collect()))
             }
+            PortableMap::WayBack(way_back) => Some(InverseStep::WayBack(way_back.clone())),
             // Several texts share a bucket, and several numbers a bin.
             PortableMap::Buckets(_) | PortableMap::Bins(_) => None,
         }
@@ -157,12 +161,9 @@ impl InverseStep {
     fn apply(&self, values: &ArrayRef) -> Result<ArrayRef> {
         match self {
             InverseStep::Number(expression) => {
-                let doubles = to_type(values, &DataType::Float64)?;
-                let solved = doubles
-                    .as_primitive::<Float64Type>()
-                    .unary::<_, Float64Type>(|value| expression.solve(value).unwrap_or(f64::NAN));
-                Ok(Arc::new(solved))
+                map_numbers(values, |value| expression.solve(value).unwrap_or(f64::NAN))
             }
+            InverseStep::WayBack(way_back) => map_numbers(values, |value| way_back.solve(value)),
             InverseStep::Texts(texts) => {
                 let ids = to_type(values, &DataType::Int64)?;
                 let ids = ids.as_primitive::<Int64Type>();
@@ -172,6 +173,12 @@ impl InverseStep {
             }
         }
     }
+}
+
+fn map_numbers(values: &ArrayRef, of_value: impl Fn(f64) -> f64) -> Result<ArrayRef> {
+    let doubles = to_type(values, &DataType::Float64)?;
+    let doubles = doubles.as_primitive::<Float64Type>();
+    Ok(Arc::new(doubles.unary::<_, Float64Type>(of_value)))
 }
 
 /// Values in another type; floats become the nearest whole number of an integer type.
@@ -191,5 +198,7 @@ fn not_invertible(column: &str, reason: &str) -> Fault {
     let message = format!("`{column}` cannot be inverted: {reason}");
     Fault::new(codes::UNSUPPORTED, message)
         .column(column)
-        .hint("give only columns that scalers, `log1p`, `power`, `vocabulary` and `ordinal` make")
+        .hint(
+            "give only columns that scalers, `log1p`, `power`, `normal_quantiles`, `g_and_h`, `vocabulary` and `ordinal` make",
+        )
 }

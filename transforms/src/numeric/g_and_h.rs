@@ -97,14 +97,15 @@ impl GAndH {
         let map = MapOp::fitted([field.name()], [output], [request], move |findings| {
             let shape = learned_shape(finding_at(findings, 0)?)?;
             let out_type = out_type.clone();
-            Ok(LoweredMap::new(move |inputs, _| {
+            let transformed = LoweredMap::new(move |inputs, _| {
                 let [column] = inputs else {
                     return Err(Fault::internal("a distribution received other columns"));
                 };
                 let normal = map_doubles(column, &out_type, |x| shape.normal_value(x))?;
                 let marks = shape.mark_ends(&normal)?;
                 Ok(vec![normal, marks])
-            }))
+            });
+            Ok(transformed.way_back(move |z| shape.value(z)))
         });
         Ok(map.marking([RowMark::Ended]))
     }
@@ -202,6 +203,18 @@ impl TukeyShape {
         let g = self.g * distance.signum();
         let z = upper_z(distance.abs(), g, self.h);
         z * distance.signum()
+    }
+
+    /// The value of a z.
+    fn value(self, z: f64) -> f64 {
+        if z.is_infinite() {
+            return z;
+        }
+        let mut skewed = z;
+        if self.g != 0.0 {
+            skewed = (self.g * z).exp_m1() / self.g;
+        }
+        self.location + self.scale * skewed * (self.h * z * z / 2.0).exp()
     }
 }
 

@@ -1,4 +1,4 @@
-//! The quantile function of the normal distribution.
+//! The quantile function of the normal distribution, and its inverse.
 
 /// The value below which a standard normal variable lies with a probability, from 1e-10 to 1 - 1e-10; the relative
 /// error is below 1e-15.
@@ -15,6 +15,31 @@ pub(super) fn normal_quantile(probability: f64) -> f64 {
     let value = polynomial(&TAIL_ABOVE, r) / polynomial(&TAIL_BELOW, r);
     value.copysign(from_middle)
 }
+
+/// The probability with which a standard normal variable is below a value, as far as [`normal_quantile`] tells
+/// probabilities apart: from 1e-10 to 1 - 1e-10.
+pub(super) fn normal_probability(value: f64) -> f64 {
+    if value.is_nan() {
+        return value;
+    }
+    let mut low = PROBABILITY_MIN;
+    let mut high = 1.0 - PROBABILITY_MIN;
+    for _ in 0..HALVES_MAX {
+        let middle = f64::midpoint(low, high);
+        if normal_quantile(middle) < value {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    high
+}
+
+/// Least probability of a value.
+const PROBABILITY_MIN: f64 = 1e-10;
+
+/// Halves of the probabilities until they are told apart by less than 1e-16.
+const HALVES_MAX: usize = 54;
 
 /// A polynomial by its coefficients, the constant first.
 fn polynomial(coefficients: &[f64; 8], x: f64) -> f64 {
@@ -94,6 +119,8 @@ mod tests {
         for (probability, value) in SCIPY {
             let error = (normal_quantile(probability) - value).abs();
             assert!(error <= 1e-14 * value.abs(), "{probability}: {error}");
+            let error = (normal_probability(value) - probability).abs();
+            assert!(error <= 1e-15, "{value}: {error}");
         }
     }
 }

@@ -1,9 +1,11 @@
 //! `normal_quantiles`: ranks as values of a normal distribution.
 
+use std::sync::Arc;
+
 use arrow::array::Array;
 use arrow::datatypes::DataType;
 use forebay_analyze::QuantileRequest;
-use forebay_model::{Fault, Finding, Result};
+use forebay_model::{Fault, Finding, Result, lerp};
 use forebay_plan::{
     BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp, RowMark, Transform,
 };
@@ -11,7 +13,7 @@ use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::normal::normal_quantile;
+use super::normal::{normal_probability, normal_quantile};
 use crate::shared::{
     ask_quantiles, bad_value, doubles, finding_at, float_type, map_doubles, mark_outside,
     output_field,
@@ -101,7 +103,9 @@ fn normal_ranks(finding: &Finding, out_type: &DataType) -> Result<LoweredMap> {
     let least = quantiles.first().copied().unwrap_or(f64::NEG_INFINITY);
     let greatest = quantiles.last().copied().unwrap_or(f64::INFINITY);
     let out_type = out_type.clone();
-    Ok(LoweredMap::new(move |inputs, _| {
+    let learned_quantiles = Arc::new(quantiles);
+    let quantiles = learned_quantiles.clone();
+    let transformed = LoweredMap::new(move |inputs, _| {
         let [column] = inputs else {
             return Err(Fault::internal("quantiles received other columns"));
         };
@@ -113,7 +117,31 @@ fn normal_ranks(finding: &Finding, out_type: &DataType) -> Result<LoweredMap> {
         })?;
         let marks = mark_outside(column, [least, greatest])?;
         Ok(vec![ranks, marks])
-    }))
+    });
+    Ok(transformed.way_back(move |z| value_at_rank(&learned_quantiles, normal_probability(z))))
+}
+
+/// The value at a rank among sorted quantiles, the inverse of [`rank_among`]; NaN if there are none.
+fn value_at_rank(quantiles: &[f64], rank: f64) -> f64 {
+    let Some(last) = quantiles.len().checked_sub(1) else {
+        return f64::NAN;
+    };
+    if rank.is_nan() {
+        return rank;
+    }
+    if rank <= NEAR {
+        return quantiles[0];
+    }
+    if rank >= 1.0 - NEAR {
+        return quantiles[last];
+    }
+    let position = rank * last as f64;
+    let index = (position as usize).min(last);
+    let share = position - index as f64;
+    match quantiles.get(index + 1) {
+        Some(next) => lerp(quantiles[index], *next, share),
+        None => quantiles[last],
+    }
 }
 
 /// The place of x among sorted quantiles from 0 to 1; of equal quantiles the middle one.

@@ -64,7 +64,7 @@ impl StepColumns {
                 PortableStep::Compute(computed) => {
                     let column = column_of(&columns, &computed.from)?;
                     let input = read_column(graph, &mut inputs, column)?;
-                    let output = compute(graph, computed, &input);
+                    let output = compute(graph, computed, &input)?;
                     let column = GraphColumn::Computed(output);
                     columns.insert(computed.output.name().clone(), column);
                 }
@@ -176,7 +176,11 @@ fn rename(columns: &mut BTreeMap<String, GraphColumn>, names: &[(String, String)
     Ok(())
 }
 
-fn compute(graph: &mut GraphBuilder, computed: &PortableColumn, input: &TypedValue) -> TypedValue {
+fn compute(
+    graph: &mut GraphBuilder,
+    computed: &PortableColumn,
+    input: &TypedValue,
+) -> Result<TypedValue> {
     match &computed.map {
         PortableMap::Number(expression) => {
             let input = as_doubles(graph, input);
@@ -189,23 +193,31 @@ fn compute(graph: &mut GraphBuilder, computed: &PortableColumn, input: &TypedVal
                 TensorType::Float => graph.cast(&result, TensorType::Float),
                 _ => result,
             };
-            TypedValue { value, tensor_type }
+            Ok(TypedValue { value, tensor_type })
         }
         PortableMap::Ids(ids) => {
             let value = text_ids(graph, ids, &input.value);
             let tensor_type = TensorType::Int64;
-            TypedValue { value, tensor_type }
+            Ok(TypedValue { value, tensor_type })
         }
         PortableMap::Buckets(buckets) => {
             let value = text_buckets(graph, *buckets, &input.value);
             let tensor_type = TensorType::Int64;
-            TypedValue { value, tensor_type }
+            Ok(TypedValue { value, tensor_type })
+        }
+        PortableMap::WayBack(_) => {
+            let name = computed.output.name();
+            let message = format!("the step that makes `{name}` has no form that ONNX computes");
+            let fault = Fault::new(codes::UNSUPPORTED, message).column(name);
+            Err(fault.hint(
+                "export the model alone with `--without-steps`: it takes the results of the steps",
+            ))
         }
         PortableMap::Bins(boundaries) => {
             let input = as_doubles(graph, input);
             let value = bins(graph, boundaries, &input);
             let tensor_type = TensorType::Double;
-            TypedValue { value, tensor_type }
+            Ok(TypedValue { value, tensor_type })
         }
     }
 }
