@@ -68,7 +68,7 @@ fn says(warnings: &[String], words: &[&str]) -> bool {
 }
 
 /// Each kind of step that learns, with a column that it learns.
-const LEARNING_STEPS: [(&str, &str); 20] = [
+const LEARNING_STEPS: [(&str, &str); 21] = [
     ("standardize: { columns: [x] }", "x"),
     ("standardize: { columns: [x], by: [item] }", "x"),
     ("min_max: { columns: [x] }", "x"),
@@ -86,6 +86,7 @@ const LEARNING_STEPS: [(&str, &str); 20] = [
     ("normal_quantiles: { columns: [x] }", "x"),
     ("power: { columns: [x] }", "x"),
     ("g_and_h: { columns: [x] }", "x"),
+    ("knn_impute: { columns: [x] }", "x"),
     ("group_rare: { columns: [kind], min_count: 2 }", "kind"),
     ("frequency_encoding: { columns: [kind] }", "kind"),
     (
