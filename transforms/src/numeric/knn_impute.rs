@@ -287,7 +287,9 @@ impl NeighborSearch<'_> {
         match self.weights {
             NeighborWeights::Uniform => mean(values),
             NeighborWeights::Distance if nearest[0].squared_distance == 0.0 => {
-                let equal = nearest.iter().filter(|near| near.squared_distance == 0.0);
+                let equal = nearest
+                    .iter()
+                    .filter(|neighbor| neighbor.squared_distance == 0.0);
                 mean(equal.map(|neighbor| column[neighbor.index]))
             }
             NeighborWeights::Distance => {
