@@ -161,6 +161,24 @@ fn a_fold_scores_what_would_have_been_forecast_on_its_day() {
             score(&made, &came),
             "the model",
         );
+        let first_day = made.keys().map(|key| key.2).min().unwrap();
+        let totals = forecast["forecasters"][0]["totals"][fold].as_array().unwrap();
+        assert_eq!(totals.len(), 7);
+        for (total, day) in totals.iter().zip(first_day..) {
+            assert_eq!(total["step"], day - first_day + 1);
+            let of_day = made.iter().filter(|(key, _)| key.2 == day);
+            let pairs: Vec<(f64, f64)> = of_day
+                .filter_map(|(key, predicted)| Some((*predicted, *came.get(key)?)))
+                .collect();
+            assert_eq!(total["rows"], pairs.len());
+            let predicted: f64 = pairs.iter().map(|(predicted, _)| predicted).sum();
+            let actual: f64 = pairs.iter().map(|(_, actual)| actual).sum();
+            for (name, expected) in [("predicted", predicted), ("actual", actual)] {
+                let sum = total[name].as_f64().unwrap();
+                let difference = (sum - expected).abs();
+                assert!(difference < 1e-6, "{name} of {day}: {sum}, {expected}");
+            }
+        }
     }
 
     // The naive forecasts, from their definition.
@@ -249,6 +267,14 @@ fn a_fold_scores_what_would_have_been_forecast_on_its_day() {
     assert!(
         page.contains("Backtest of qty") && page.contains("<svg") && page.contains("last_value")
     );
+    for part in [
+        "Actual and predicted",
+        &format!("Known before {}", date(DAYS - 7)),
+        "actual qty",
+        "one standard deviation of the errors",
+    ] {
+        assert!(page.contains(part), "no `{part}` on the page");
+    }
 }
 
 #[test]

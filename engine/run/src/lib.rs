@@ -89,7 +89,7 @@ mod worker_server;
 pub use backtest::{
     BacktestOptions, BacktestReport, BacktestedForecast, FoldReport, ForecastOrigin, ForecastScore,
     ForecasterScores, GroupScore, IntervalCoverage, IntervalScore, QuantileScore, ScoreOptions,
-    ScoreRule, StepCoverage, StepScore,
+    ScoreRule, StepCoverage, StepScore, StepTotal,
 };
 pub use column_origins::SinkColumns;
 pub use connector_registry::ConnectorRegistry;

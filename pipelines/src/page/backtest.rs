@@ -2,6 +2,7 @@
 
 use forebay_run::{BacktestReport, BacktestedForecast, ForecastScore};
 
+use super::backtest_charts::{bias_bars, bias_chart, group_name, total_charts};
 use super::charts::{self, Line};
 use super::{Block, Cell, Page, drawn};
 use crate::present::units;
@@ -30,6 +31,7 @@ fn scores_page(report: &BacktestReport, title: String, subtitle: String) -> Page
         ..Page::default()
     };
     let mut scores = Vec::new();
+    let mut actual = Vec::new();
     let mut steps = Vec::new();
     let mut groups = Vec::new();
     for forecast in &report.forecasts {
@@ -40,6 +42,7 @@ fn scores_page(report: &BacktestReport, title: String, subtitle: String) -> Page
         scores.push(scores_table(forecast));
         scores.extend(quantiles_table(forecast));
         scores.push(folds_table(report, forecast));
+        actual.extend(total_charts(report, forecast));
         let curve = forecast.forecasters.iter().map(|forecaster| Line {
             name: forecaster.forecaster.clone(),
             points: forecaster
@@ -57,10 +60,13 @@ fn scores_page(report: &BacktestReport, title: String, subtitle: String) -> Page
                 svg,
             });
         }
+        steps.extend(bias_chart(forecast));
         steps.extend(coverage_table(forecast));
+        groups.extend(bias_bars(forecast));
         groups.extend(groups_table(forecast));
     }
     page.add("scores", "Scores", scores);
+    page.add("actual", "Actual and predicted", actual);
     page.add("steps", "By step of the horizon", steps);
     page.add("groups", "By group", groups);
     page
@@ -183,15 +189,11 @@ fn groups_table(forecast: &BacktestedForecast) -> Option<Block> {
         .forecasters
         .first()
         .filter(|model| !model.groups.is_empty())?;
-    let rows = model.groups.iter().take(GROUPS_SHOWN).map(|group| {
-        let name = group
-            .group
-            .iter()
-            .map(|value| value.as_deref().unwrap_or("null"))
-            .collect::<Vec<_>>()
-            .join(", ");
-        score_cells(name, &group.score)
-    });
+    let rows = model
+        .groups
+        .iter()
+        .take(GROUPS_SHOWN)
+        .map(|group| score_cells(group_name(&group.group), &group.score));
     Some(Block::table(
         "Scores by group",
         &["", "#wMAPE", "#RMSE", "#MAE", "#bias", "#rows"],

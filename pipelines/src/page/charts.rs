@@ -32,6 +32,7 @@ const LABELS_MAX: usize = 8;
 /// A line of a chart.
 pub(super) struct Line {
     pub name: String,
+    /// Points in order. The line is broken at one that is not finite.
     pub points: Vec<(f64, f64)>,
 }
 
@@ -57,6 +58,8 @@ pub(super) struct LineChart<'a> {
     pub lines: &'a [Line],
     /// Band in the colour of the last line.
     pub band: Option<&'a Band>,
+    /// Positions of upright lines behind the others.
+    pub marks: &'a [f64],
     /// Labels of the axis from left to right.
     pub x_text: &'a dyn Fn(f64) -> String,
     pub x_labels_max: usize,
@@ -71,11 +74,20 @@ pub(super) fn lines(x_title: &str, y_title: &str, lines: &[Line]) -> Option<Stri
         y_title,
         lines,
         band: None,
+        marks: &[],
         x_text,
         x_labels_max: LABELS_MAX,
         size: (720, 280),
     }
     .draw()
+}
+
+impl Line {
+    /// Runs of points that can be drawn.
+    fn pieces(&self) -> impl Iterator<Item = &[(f64, f64)]> {
+        let pieces = self.points.split(|point| !is_finite(point));
+        pieces.filter(|piece| !piece.is_empty())
+    }
 }
 
 impl Band {
@@ -121,7 +133,7 @@ impl LineChart<'_> {
         let mut svg = String::new();
         {
             let area = SVGBackend::with_string(&mut svg, self.size).into_drawing_area();
-            let y_end = y_max * self.headroom(names);
+            let y_end = y_min + (y_max - y_min) * self.headroom(names);
             let mut chart = ChartBuilder::on(&area)
                 .margin(MARGIN)
                 .x_label_area_size(X_AXIS_HEIGHT)
@@ -144,6 +156,11 @@ impl LineChart<'_> {
                 .bold_line_style(GREY.mix(0.3))
                 .draw();
             mesh.ok()?;
+            for x in self.marks {
+                let ends = vec![(*x, y_min), (*x, y_end)];
+                let mark = PathElement::new(ends, GREY.mix(0.6));
+                chart.draw_series([mark]).ok()?;
+            }
             if let Some(band) = self.band {
                 let colour = COLOURS[self.lines.len().saturating_sub(1) % COLOURS.len()];
                 let style = colour.mix(0.3).filled();
@@ -156,11 +173,17 @@ impl LineChart<'_> {
             }
             for (line, colour) in self.lines.iter().zip(COLOURS.iter().cycle()) {
                 let style = colour.stroke_width(2);
-                let points = line.points.iter().copied().filter(is_finite);
-                let drawn = chart.draw_series(LineSeries::new(points, style)).ok()?;
+                let mut pieces = line.pieces();
+                let first = pieces.next().unwrap_or_default();
+                let series = LineSeries::new(first.iter().copied(), style);
+                let drawn = chart.draw_series(series).ok()?;
                 drawn
                     .label(&line.name)
                     .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], style));
+                for piece in pieces {
+                    let series = LineSeries::new(piece.iter().copied(), style);
+                    chart.draw_series(series).ok()?;
+                }
             }
             if names > 1 {
                 let mut labels = chart.configure_series_labels();
@@ -210,7 +233,7 @@ fn label_count(values: &[f64]) -> usize {
 }
 
 /// A number as a label: without zeros at its end, in powers of ten where it is long.
-fn tick(value: f64) -> String {
+pub(super) fn tick(value: f64) -> String {
     if value != 0.0 && !(1e-3..1e6).contains(&value.abs()) {
         return format!("{value:.1e}");
     }
@@ -248,6 +271,7 @@ pub(super) fn overlaid_histograms(distributions: &[NamedBins<'_>]) -> Option<Str
         y_title: "density",
         lines: &lines,
         band: None,
+        marks: &[],
         x_text: &tick,
         x_labels_max: LABELS_MAX,
         size: (480, 240),
@@ -345,6 +369,23 @@ mod tests {
         let drawing = drawing.unwrap();
         assert!(drawing.contains("train") && drawing.contains("test"));
         assert!(overlaid_histograms(&[named("train", &narrow), named("test", &[])]).is_none());
+    }
+
+    #[test]
+    fn a_line_is_broken_where_it_has_no_point() {
+        let line = Line {
+            name: "predicted".to_owned(),
+            points: vec![
+                (f64::NAN, f64::NAN),
+                (1.0, 2.0),
+                (2.0, 3.0),
+                (f64::NAN, f64::NAN),
+                (2.0, 5.0),
+                (3.0, f64::INFINITY),
+            ],
+        };
+        let pieces: Vec<&[(f64, f64)]> = line.pieces().collect();
+        assert_eq!(pieces, [&[(1.0, 2.0), (2.0, 3.0)][..], &[(2.0, 5.0)]]);
     }
 
     #[test]

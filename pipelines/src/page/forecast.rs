@@ -108,6 +108,7 @@ fn chart(examples: &ForecastExamples, series: &SeriesExample) -> Option<String> 
         y_title: "",
         lines: &lines,
         band: band.as_ref(),
+        marks: &[],
         x_text: &x_text,
         x_labels_max: TIMES_MAX,
         size: SIZE,

@@ -1,6 +1,7 @@
 //! Pages to look at: one HTML file each, that needs nothing else and opens offline.
 
 mod backtest;
+mod backtest_charts;
 mod charts;
 mod drift;
 mod failed;

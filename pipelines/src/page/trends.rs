@@ -88,6 +88,7 @@ impl Trends<'_> {
                 y_title: "",
                 lines,
                 band: None,
+                marks: &[],
                 x_text: &x_text,
                 x_labels_max: RUNS_LABELS_MAX,
                 size: SIZE,

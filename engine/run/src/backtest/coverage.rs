@@ -120,6 +120,7 @@ mod tests {
             folds: Vec::new(),
             steps: step_scores,
             groups: Vec::new(),
+            totals: Vec::new(),
         }
     }
 

@@ -14,7 +14,7 @@ use forebay_plan::{FutureFlow, sql_literal, sql_name};
 use forebay_storage::{ScanRequest, literal_path};
 use serde_json::json;
 
-use super::report::{ForecasterScores, GroupScore, StepScore};
+use super::report::{ForecasterScores, GroupScore, StepScore, StepTotal};
 use super::scores::{ErrorSums, ForecastQuantiles};
 use crate::connector_registry::IntermediateFiles;
 use crate::predict::{ForecastFormat, quantile_column, step_of_future};
@@ -260,6 +260,8 @@ impl Evaluation<'_> {
              AS missing, \
              sum(abs(predicted - came)) AS absolute, sum(predicted - came) AS signed, \
              sum((predicted - came) * (predicted - came)) AS squared, sum(abs(came)) AS came, \
+             sum(came) AS actual, \
+             sum(CASE WHEN came IS NOT NULL THEN predicted END) AS predicted_sum, \
              sum(CASE WHEN abs(predicted) + abs(came) > 0 \
              THEN abs(predicted - came) / (abs(predicted) + abs(came)) \
              ELSE 0 END) AS symmetric, \
@@ -323,6 +325,8 @@ impl Evaluation<'_> {
         let signed = numbers(batch, "signed")?;
         let squared = numbers(batch, "squared")?;
         let came = numbers(batch, "came")?;
+        let actual = numbers(batch, "actual")?;
+        let predicted = numbers(batch, "predicted_sum")?;
         let mut pinball = Vec::new();
         for number in 0..self.quantiles.0.len() {
             pinball.push(numbers(batch, &format!("pinball_{number}"))?);
@@ -356,6 +360,8 @@ impl Evaluation<'_> {
                     signed: sum(&signed),
                     squared: sum(&squared),
                     values: sum(&came),
+                    actual: sum(&actual),
+                    predicted: sum(&predicted),
                     pinball: pinball.iter().map(sum).collect(),
                     inside: inside
                         .iter()
@@ -429,6 +435,7 @@ impl Scores {
         let mut by_fold = vec![ErrorSums::default(); folds];
         let mut by_step: BTreeMap<u64, ErrorSums> = BTreeMap::new();
         let mut by_group: BTreeMap<&[Option<String>], ErrorSums> = BTreeMap::new();
+        let mut fold_steps: Vec<BTreeMap<u64, ErrorSums>> = vec![BTreeMap::new(); folds];
         for cell in &self.cells {
             if cell.forecaster != forecaster {
                 continue;
@@ -438,6 +445,9 @@ impl Scores {
             by_step.entry(cell.step).or_default().add(&cell.sums);
             if let Some(fold) = by_fold.get_mut(cell.fold) {
                 fold.add(&cell.sums);
+            }
+            if let Some(steps) = fold_steps.get_mut(cell.fold) {
+                steps.entry(cell.step).or_default().add(&cell.sums);
             }
             if !cell.group.is_empty() {
                 by_group.entry(&cell.group).or_default().add(&cell.sums);
@@ -463,8 +473,23 @@ impl Scores {
                     score: score(sums),
                 })
                 .collect(),
+            totals: fold_steps.iter().map(step_totals).collect(),
         }
     }
+}
+
+/// Values beside forecasts of the steps of a fold.
+fn step_totals(steps: &BTreeMap<u64, ErrorSums>) -> Vec<StepTotal> {
+    let mut totals = Vec::with_capacity(steps.len());
+    for (step, sums) in steps {
+        totals.push(StepTotal {
+            step: *step,
+            rows: sums.rows,
+            actual: sums.actual,
+            predicted: sums.predicted,
+        });
+    }
+    totals
 }
 
 pub(super) fn score_column<'b>(batch: &'b RecordBatch, name: &str) -> Result<&'b ArrayRef> {

@@ -47,7 +47,7 @@ pub use self::origins::ForecastOrigin;
 pub use self::published::ScoreOptions;
 pub use self::report::{
     BacktestReport, BacktestedForecast, FoldReport, ForecasterScores, GroupScore, IntervalCoverage,
-    ScoreRule, StepCoverage, StepScore,
+    ScoreRule, StepCoverage, StepScore, StepTotal,
 };
 pub use self::scores::{ForecastScore, IntervalScore, QuantileScore};
 

@@ -160,6 +160,21 @@ pub struct ForecasterScores {
     pub steps: Vec<StepScore>,
     /// Per group, in order of its values.
     pub groups: Vec<GroupScore>,
+    /// Per fold, in the order of the folds, and within it per step of the horizon: values beside forecasts.
+    pub totals: Vec<Vec<StepTotal>>,
+}
+
+/// Values that came beside their forecasts, summed up over all series at a step of the horizon.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct StepTotal {
+    /// The step, from 1.
+    pub step: u64,
+    /// Rows that were forecast and whose value came.
+    pub rows: u64,
+    /// Sum of the values of these rows.
+    pub actual: f64,
+    /// Sum of the forecasts of these rows.
+    pub predicted: f64,
 }
 
 /// The score of a step of the horizon.

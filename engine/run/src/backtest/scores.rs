@@ -16,6 +16,10 @@ pub(super) struct ErrorSums {
     pub squared: f64,
     /// Sum of the absolute values.
     pub values: f64,
+    /// Sum of the values.
+    pub actual: f64,
+    /// Sum of the forecasts.
+    pub predicted: f64,
     /// Sum of the pinball losses of each quantile.
     pub pinball: Vec<f64>,
     /// Values inside each central interval.
@@ -85,6 +89,10 @@ pub struct ForecastScore {
     pub mae: Option<f64>,
     /// The sum of errors by the sum of absolute values: above 0 where forecasts are too high.
     pub bias: Option<f64>,
+    /// The mean error, in units of the label.
+    pub mean_error: Option<f64>,
+    /// The standard deviation of the errors around their mean, in units of the label.
+    pub error_deviation: Option<f64>,
     /// The symmetric mean absolute percentage error: the mean of `|e| / (|y| + |f|)`, from 0 to 1; 0 where both are 0.
     pub smape: Option<f64>,
     /// The mean absolute scaled error: errors by the mean absolute error of the seasonal naive forecast of the values before
@@ -139,6 +147,8 @@ impl ErrorSums {
         self.signed += other.signed;
         self.squared += other.squared;
         self.values += other.values;
+        self.actual += other.actual;
+        self.predicted += other.predicted;
         add_each(&mut self.pinball, &other.pinball);
         add_each(&mut self.inside, &other.inside);
         add_each(&mut self.winkler, &other.winkler);
@@ -170,12 +180,19 @@ impl ErrorSums {
         let scaled_rows = self.scaled_rows as f64;
         let losses: f64 = self.pinball.iter().sum();
         let mean_losses = quotient(losses, self.pinball.len() as f64);
+        let mean_error = quotient(self.signed, rows);
+        let mean_square = quotient(self.squared, rows);
+        let variance = mean_error.zip(mean_square);
+        // Rounding may put the mean of equal squares below the square of their mean.
+        let variance = variance.map(|(mean, square)| (square - mean * mean).max(0.0));
         ForecastScore {
             rows: self.rows,
             wmape: quotient(self.absolute, self.values),
-            rmse: quotient(self.squared, rows).map(f64::sqrt),
+            rmse: mean_square.map(f64::sqrt),
             mae: quotient(self.absolute, rows),
             bias: quotient(self.signed, self.values),
+            mean_error,
+            error_deviation: variance.map(f64::sqrt),
             smape: quotient(self.symmetric, rows),
             mase: quotient(self.scaled, scaled_rows),
             rmsse: quotient(self.scaled_squared, scaled_rows).map(f64::sqrt),
@@ -239,6 +256,11 @@ mod tests {
             (score.rmse, score.bias),
             (Some(5f64.sqrt()), Some(-2.0 / 6.0))
         );
+        // Errors 1 and -3.
+        assert_eq!(
+            (score.mean_error, score.error_deviation),
+            (Some(-1.0), Some(2.0))
+        );
         // No row is of a series with a scale.
         assert_eq!((score.mase, score.unscaled_rows), (None, 2));
         let score = ErrorSums::default().score(&none);
@@ -264,6 +286,7 @@ mod tests {
             pinball: vec![0.2, 1.0, 0.2],
             inside: vec![2],
             winkler: vec![4.0],
+            ..ErrorSums::default()
         };
         let score = sums.score(&ForecastQuantiles(vec![0.1, 0.5, 0.9]));
         let close = |actual: Option<f64>, expected: f64| (actual.unwrap() - expected).abs() < 1e-6;

@@ -118,6 +118,7 @@ mod tests {
             folds: errors.iter().map(|error| score(*error)).collect(),
             steps: Vec::new(),
             groups: Vec::new(),
+            totals: Vec::new(),
         }
     }
 
