@@ -84,6 +84,62 @@ fn assert_score(found: &Value, expected: (f64, f64, f64, u64, u64), what: &str) 
     assert_eq!(found["rows"], expected.3, "{what}");
 }
 
+/// Fails unless errors of a fold are counted by the ends of their bins.
+#[track_caller]
+fn assert_residuals(
+    residuals: &Value,
+    fold: usize,
+    forecasts: &BTreeMap<SeriesDay, f64>,
+    came: &BTreeMap<SeriesDay, f64>,
+) {
+    let ends = residuals["ends"].as_array().unwrap();
+    let ends: Vec<f64> = ends.iter().map(|end| end.as_f64().unwrap()).collect();
+    let inner_ends = &ends[1..ends.len() - 1];
+    let mut counts = vec![0; ends.len() - 1];
+    for (key, forecast) in forecasts {
+        if let Some(value) = came.get(key) {
+            let error = forecast - value;
+            counts[inner_ends.iter().filter(|end| error >= **end).count()] += 1;
+        }
+    }
+    assert_eq!(residuals["folds"][fold], Value::from(counts));
+}
+
+/// Fails unless a sample has up to eight series, with the forecasts and values of a fold.
+#[track_caller]
+fn assert_sampled_series(
+    sample: &Value,
+    fold: usize,
+    forecasts: &BTreeMap<SeriesDay, f64>,
+    came: &BTreeMap<SeriesDay, f64>,
+) {
+    let first_day = forecasts.keys().map(|key| key.2).min().unwrap();
+    let sample = sample.as_array().unwrap();
+    assert!((1..=8).contains(&sample.len()), "{} series", sample.len());
+    for series in sample {
+        let mut steps = 0;
+        for point in series["points"].as_array().unwrap() {
+            if point["fold"] != fold {
+                continue;
+            }
+            steps += 1;
+            let step = point["step"].as_i64().unwrap();
+            let [store, item] =
+                [0usize, 1].map(|key| series["keys"][key]["value"].as_str().unwrap().to_owned());
+            let key = (store, item, first_day + step as i32 - 1);
+            let predicted = point["predicted"].as_f64().unwrap();
+            assert!((predicted - forecasts[&key]).abs() < 1e-9, "{key:?}");
+            let expected = came.get(&key).copied();
+            assert_eq!(point["actual"].as_f64(), expected, "{key:?}");
+        }
+        assert!(
+            steps == 0 || steps == 7,
+            "{steps} steps of {}",
+            series["keys"]
+        );
+    }
+}
+
 #[test]
 fn a_fold_scores_what_would_have_been_forecast_on_its_day() {
     let shop = TestDirectory::new();
@@ -162,7 +218,9 @@ fn a_fold_scores_what_would_have_been_forecast_on_its_day() {
             "the model",
         );
         let first_day = made.keys().map(|key| key.2).min().unwrap();
-        let totals = forecast["forecasters"][0]["totals"][fold].as_array().unwrap();
+        let totals = forecast["forecasters"][0]["totals"][fold]
+            .as_array()
+            .unwrap();
         assert_eq!(totals.len(), 7);
         for (total, day) in totals.iter().zip(first_day..) {
             assert_eq!(total["step"], day - first_day + 1);
@@ -179,6 +237,8 @@ fn a_fold_scores_what_would_have_been_forecast_on_its_day() {
                 assert!(difference < 1e-6, "{name} of {day}: {sum}, {expected}");
             }
         }
+        assert_residuals(&forecast["residuals"], fold, &made, &came);
+        assert_sampled_series(&forecast["series"], fold, &made, &came);
     }
 
     // The naive forecasts, from their definition.
@@ -271,6 +331,8 @@ fn a_fold_scores_what_would_have_been_forecast_on_its_day() {
         "Actual and predicted",
         &format!("Known before {}", date(DAYS - 7)),
         "actual qty",
+        "Series of forecast",
+        "Errors of forecast by fold",
         "one standard deviation of the errors",
     ] {
         assert!(page.contains(part), "no `{part}` on the page");

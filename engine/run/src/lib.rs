@@ -87,9 +87,10 @@ mod warnings;
 mod worker_server;
 
 pub use backtest::{
-    BacktestOptions, BacktestReport, BacktestedForecast, FoldReport, ForecastOrigin, ForecastScore,
-    ForecasterScores, GroupScore, IntervalCoverage, IntervalScore, QuantileScore, ScoreOptions,
-    ScoreRule, StepCoverage, StepScore, StepTotal,
+    BacktestOptions, BacktestReport, BacktestedForecast, ErrorHistogram, FoldReport,
+    ForecastOrigin, ForecastScore, ForecasterScores, GroupScore, IntervalCoverage, IntervalScore,
+    QuantileScore, SampledPoint, SampledSeries, ScoreOptions, ScoreRule, StepCoverage, StepScore,
+    StepTotal,
 };
 pub use column_origins::SinkColumns;
 pub use connector_registry::ConnectorRegistry;

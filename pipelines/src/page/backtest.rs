@@ -3,6 +3,8 @@
 use forebay_run::{BacktestReport, BacktestedForecast, ForecastScore};
 
 use super::backtest_charts::{bias_bars, bias_chart, group_name, total_charts};
+use super::backtest_residuals::residual_charts;
+use super::backtest_series::series_charts;
 use super::charts::{self, Line};
 use super::{Block, Cell, Page, drawn};
 use crate::present::units;
@@ -32,6 +34,7 @@ fn scores_page(report: &BacktestReport, title: String, subtitle: String) -> Page
     };
     let mut scores = Vec::new();
     let mut actual = Vec::new();
+    let mut residuals = Vec::new();
     let mut steps = Vec::new();
     let mut groups = Vec::new();
     for forecast in &report.forecasts {
@@ -43,6 +46,8 @@ fn scores_page(report: &BacktestReport, title: String, subtitle: String) -> Page
         scores.extend(quantiles_table(forecast));
         scores.push(folds_table(report, forecast));
         actual.extend(total_charts(report, forecast));
+        actual.extend(series_charts(report, forecast));
+        residuals.extend(residual_charts(report, forecast));
         let curve = forecast.forecasters.iter().map(|forecaster| Line {
             name: forecaster.forecaster.clone(),
             points: forecaster
@@ -67,6 +72,7 @@ fn scores_page(report: &BacktestReport, title: String, subtitle: String) -> Page
     }
     page.add("scores", "Scores", scores);
     page.add("actual", "Actual and predicted", actual);
+    page.add("residuals", "Errors", residuals);
     page.add("steps", "By step of the horizon", steps);
     page.add("groups", "By group", groups);
     page

@@ -57,11 +57,12 @@ pub(super) fn total_charts(report: &BacktestReport, forecast: &BacktestedForecas
 }
 
 /// The number of the first fold that is drawn.
-fn first_shown(folds: usize) -> usize {
+pub(super) fn first_shown(folds: usize) -> usize {
     folds.saturating_sub(FOLDS_SHOWN)
 }
 
-fn folds_left_out(folds: usize) -> Option<Block> {
+/// Explains which folds are drawn, where not all are.
+pub(super) fn folds_left_out(folds: usize) -> Option<Block> {
     let text =
         format!("The latest {FOLDS_SHOWN} of {folds} folds are drawn; the JSON summary has all.");
     (folds > FOLDS_SHOWN).then(|| Block::text(text))
@@ -252,6 +253,7 @@ fn bar_from_middle(value: f64, greatest: f64) -> Bar {
 
 #[cfg(test)]
 mod tests {
+    use arrow::datatypes::{DataType, Field};
     use forebay_run::{FoldReport, ForecastScore, StepScore, StepTotal};
 
     use super::*;
@@ -285,6 +287,9 @@ mod tests {
             rules: Vec::new(),
             by: Vec::new(),
             forecasters,
+            residuals: None,
+            time: Field::new("date", DataType::Date32, true),
+            series: Vec::new(),
         }
     }
 

@@ -2,16 +2,16 @@
 
 use arrow::datatypes::DataType;
 use forebay_model::{Fault, tick_nanoseconds};
-use forebay_run::{ForecastExamples, SeriesExample};
+use forebay_run::{ForecastExamples, SeriesExample, SeriesKey};
 
 use super::charts::{Band, BandPoint, Line, LineChart};
 use super::{Block, Page, SmallChart, drawn};
 
 /// Width and height of a chart.
-const SIZE: (u32, u32) = (400, 270);
+pub(super) const SIZE: (u32, u32) = (400, 270);
 
 /// Labels of the axis of times at most: a date takes much room.
-const TIMES_MAX: usize = 3;
+pub(super) const TIMES_MAX: usize = 3;
 
 /// Characters of the keys of a series that are shown.
 const KEYS_SHOWN: usize = 120;
@@ -36,7 +36,7 @@ impl Page {
             blocks.push(Block::text(format!("The history is not drawn: {reason}.")));
         }
         let charts = examples.series.iter().filter_map(|series| {
-            let title = title(series);
+            let title = series_title(&series.keys);
             let svg = drawn(|| chart(examples, series))?;
             let known_values = series.history.len();
             let predicted = series.forecast.len();
@@ -54,9 +54,8 @@ impl Page {
 }
 
 /// `store_id CA_1, item_id FOODS_1_001`.
-fn title(series: &SeriesExample) -> String {
-    let keys = series
-        .keys
+pub(super) fn series_title(keys: &[SeriesKey]) -> String {
+    let keys = keys
         .iter()
         .map(|key| format!("{} {}", key.name, key.value.as_deref().unwrap_or("null")));
     let title = keys.collect::<Vec<_>>().join(", ");
@@ -68,11 +67,7 @@ fn title(series: &SeriesExample) -> String {
 }
 
 fn chart(examples: &ForecastExamples, series: &SeriesExample) -> Option<String> {
-    // Days, so that labels stand at whole ones.
-    let ticks_per_day = match tick_nanoseconds(examples.time.data_type()) {
-        Some(tick) => DAY_NANOSECONDS / tick as f64,
-        None => 1.0,
-    };
+    let ticks_per_day = ticks_per_day(examples.time.data_type());
     let x_of = |tick: i64| tick as f64 / ticks_per_day;
     let history = series.history.iter();
     let history = history.map(|point| (x_of(point.tick), point.value));
@@ -97,8 +92,7 @@ fn chart(examples: &ForecastExamples, series: &SeriesExample) -> Option<String> 
         ),
         points: band_points(series, &x_of),
     });
-    let is_timestamp = matches!(examples.time.data_type(), DataType::Timestamp(..));
-    let is_dates = is_timestamp && span_of(&lines) >= DATES_FROM_DAYS;
+    let is_dates = has_dates(examples.time.data_type(), &lines);
     let x_text = |x: f64| {
         let text = examples.time_text((x * ticks_per_day).round() as i64);
         short_time(text, is_dates)
@@ -114,6 +108,19 @@ fn chart(examples: &ForecastExamples, series: &SeriesExample) -> Option<String> 
         size: SIZE,
     }
     .draw()
+}
+
+/// Ticks of a column of times in a unit of the axis: days, so that labels stand at whole ones.
+pub(super) fn ticks_per_day(data_type: &DataType) -> f64 {
+    match tick_nanoseconds(data_type) {
+        Some(tick) => DAY_NANOSECONDS / tick as f64,
+        None => 1.0,
+    }
+}
+
+/// True if labels of timestamps leave the time of day out.
+pub(super) fn has_dates(data_type: &DataType, lines: &[Line]) -> bool {
+    matches!(data_type, DataType::Timestamp(..)) && span_of(lines) >= DATES_FROM_DAYS
 }
 
 /// Name of a quantile: `q10` of `prediction_q10`.
@@ -146,7 +153,7 @@ fn span_of(lines: &[Line]) -> f64 {
 }
 
 /// Of `2016-05-22T06:00:00`, the date or, of a few days, the day and the time.
-fn short_time(text: String, is_dates: bool) -> String {
+pub(super) fn short_time(text: String, is_dates: bool) -> String {
     if is_dates && let Some(date) = text.get(..10) {
         return date.to_owned();
     }

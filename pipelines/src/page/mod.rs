@@ -2,6 +2,8 @@
 
 mod backtest;
 mod backtest_charts;
+mod backtest_residuals;
+mod backtest_series;
 mod charts;
 mod drift;
 mod failed;

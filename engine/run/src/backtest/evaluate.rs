@@ -502,7 +502,7 @@ pub(super) fn numbers(batch: &RecordBatch, name: &str) -> Result<Float64Array> {
     Ok(column.as_primitive::<Float64Type>().clone())
 }
 
-fn counts(batch: &RecordBatch, name: &str) -> Result<Int64Array> {
+pub(super) fn counts(batch: &RecordBatch, name: &str) -> Result<Int64Array> {
     let column = cast(score_column(batch, name)?, &DataType::Int64)?;
     Ok(column.as_primitive::<Int64Type>().clone())
 }
@@ -521,7 +521,8 @@ fn sum_at(sums: &Float64Array, row: usize) -> f64 {
     }
 }
 
-fn text_at(texts: &ArrayRef, row: usize) -> Option<String> {
+/// The text of a row; `None` where it is null.
+pub(super) fn text_at(texts: &ArrayRef, row: usize) -> Option<String> {
     let texts = texts.as_string::<i32>();
     texts.is_valid(row).then(|| texts.value(row).to_owned())
 }

@@ -8,14 +8,17 @@
 
 mod coverage;
 mod ensemble;
+mod error_bins;
 mod evaluate;
 mod fold_forecasts;
 mod fold_run;
 mod member_errors;
+mod model_rows;
 mod origins;
 mod published;
 mod report;
 mod scores;
+mod series_sample;
 mod skill;
 
 use std::collections::BTreeMap;
@@ -27,13 +30,14 @@ use arrow::datatypes::Field;
 use forebay_execute::SourceInput;
 use forebay_model::{
     CalendarSpan, ColumnClock, DAY_NANOSECONDS, Fault, Pipeline, PipelineSink, Result, TimeCutoff,
-    TimeLength, codes, tick_nanoseconds,
+    TimeLength, codes, logical_type, tick_nanoseconds,
 };
 use forebay_plan::{BaseDataset, BoundPipeline, FutureFlow};
 use forebay_storage::{Event, ScratchDir};
 
 use self::coverage::judge_coverage;
 use self::evaluate::Evaluation;
+use self::model_rows::ModelRows;
 use self::origins::KnownTimes;
 use self::scores::ForecastQuantiles;
 use self::skill::set_skill;
@@ -46,8 +50,8 @@ use crate::session::{Session, datasets};
 pub use self::origins::ForecastOrigin;
 pub use self::published::ScoreOptions;
 pub use self::report::{
-    BacktestReport, BacktestedForecast, FoldReport, ForecasterScores, GroupScore, IntervalCoverage,
-    ScoreRule, StepCoverage, StepScore, StepTotal,
+    BacktestReport, BacktestedForecast, ErrorHistogram, FoldReport, ForecasterScores, GroupScore,
+    IntervalCoverage, SampledPoint, SampledSeries, ScoreRule, StepCoverage, StepScore, StepTotal,
 };
 pub use self::scores::{ForecastScore, IntervalScore, QuantileScore};
 
@@ -242,6 +246,14 @@ impl Session {
             None => Vec::new(),
         };
         let coverage = forecasters.first().map_or(Vec::new(), judge_coverage);
+        let rmse = forecasters.first().and_then(|model| model.overall.rmse);
+        let rows = match rmse {
+            Some(rmse) => {
+                let dir = scratch.join(format!("model-rows-{}", plan.number));
+                evaluation.model_rows(&dir, folds, rmse)?
+            }
+            None => ModelRows::default(),
+        };
         Ok(BacktestedForecast {
             sink: plan.sink.name.clone(),
             summary,
@@ -249,6 +261,9 @@ impl Session {
             rules,
             by: plan.by.clone(),
             forecasters,
+            residuals: rows.histogram,
+            time: Field::new(time.name(), logical_type(time.data_type()), true),
+            series: rows.series,
         })
     }
 

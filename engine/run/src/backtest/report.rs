@@ -1,10 +1,12 @@
 //! Result of a backtest.
 
+use arrow::datatypes::Field;
 use forebay_model::{Fault, codes};
 use serde::Serialize;
 
 use super::scores::ForecastScore;
-use crate::predict::ForecastExpectation;
+use crate::leak_check::time_text;
+use crate::predict::{ForecastExpectation, SeriesKey};
 
 /// A backtest.
 #[derive(Debug, Clone, Serialize)]
@@ -44,6 +46,58 @@ pub struct BacktestedForecast {
     pub by: Vec<String>,
     /// The model first.
     pub forecasters: Vec<ForecasterScores>,
+    /// Errors of the model by size; `None` where no value came, or all errors are zero.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub residuals: Option<ErrorHistogram>,
+    /// The column of times.
+    #[serde(skip)]
+    pub time: Field,
+    /// Up to eight series with what the model predicted, the same in every run; none where no value came.
+    pub series: Vec<SampledSeries>,
+}
+
+/// Errors by size, forecast less value, in bins that all folds share.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ErrorHistogram {
+    /// The ends of the bins in ascending order, one more than there are bins. The first and the last bin have the errors
+    /// beyond them, too.
+    pub ends: Vec<f64>,
+    /// Per fold, the number of errors in each bin.
+    pub folds: Vec<Vec<u64>>,
+}
+
+/// A series of a backtest.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SampledSeries {
+    /// Values of the columns that identify the series.
+    pub keys: Vec<SeriesKey>,
+    /// Rows that the model predicted, by fold and time: the first 200 steps of the latest eight folds.
+    pub points: Vec<SampledPoint>,
+}
+
+/// A prediction of a series, and the value that came.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SampledPoint {
+    /// The number of the fold, from 0.
+    pub fold: usize,
+    /// The step of the horizon, from 1.
+    pub step: u64,
+    /// The time.
+    pub time: String,
+    /// The time in ticks of its column.
+    #[serde(skip)]
+    pub tick: i64,
+    /// The value; `None` if none came.
+    pub actual: Option<f64>,
+    /// The prediction of the model; `None` if it has none.
+    pub predicted: Option<f64>,
+}
+
+impl BacktestedForecast {
+    /// A time as people write it.
+    pub fn time_text(&self, tick: i64) -> String {
+        time_text(tick, &self.time).unwrap_or_else(|_| tick.to_string())
+    }
 }
 
 /// A rule about the scores of a forecast.

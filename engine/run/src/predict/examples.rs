@@ -23,6 +23,7 @@ use forebay_model::{
 };
 use forebay_plan::{BoundPipeline, sql_literal, sql_name};
 use forebay_storage::{IgnoreEvents, ScratchDir};
+use serde::Serialize;
 use serde_json::{Value, json};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -89,7 +90,7 @@ pub struct SeriesExample {
 }
 
 /// A key of a series.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SeriesKey {
     /// The column.
     pub name: String,
@@ -320,7 +321,7 @@ impl SmallestRanks {
 }
 
 /// Smaller for larger values.
-fn descending(value: f64) -> u64 {
+pub(crate) fn descending(value: f64) -> u64 {
     let bits = value.to_bits();
     if bits >> 63 == 0 {
         !(bits | 1 << 63)

@@ -59,6 +59,7 @@ pub use self::config::{
 pub(crate) use self::config::{learns_errors, learns_weights};
 pub(crate) use self::ensemble_record::EnsembleRecord;
 pub use self::ensemble_report::{EnsembleMember, EnsembleReport};
+pub(crate) use self::examples::descending;
 pub use self::examples::{ForecastExamples, ForecastPoint, SeriesExample, SeriesKey, SeriesPoint};
 pub(crate) use self::forecast_files::is_text_format;
 pub(crate) use self::forecast_hierarchy::FoldRow;
