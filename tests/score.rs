@@ -287,6 +287,9 @@ fn measures_are_those_of_their_definitions() {
         "rmse": 0.5_f64.sqrt(),
         "mae": 0.5,
         "bias": 0.0,
+        // Errors of 1, -1, 0 and 0.
+        "mean_error": 0.0,
+        "error_deviation": 0.5_f64.sqrt(),
         "smape": (1.0 / 9.0 + 1.0 / 11.0) / 4.0,
         // The scales are the mean absolute changes: 1.6 and 0.8.
         "mase": 2.0 / 1.6 / 4.0,
@@ -367,9 +370,78 @@ fn measures_are_those_of_their_definitions() {
     let page_args = [&args[..4], &["--report=page.html"]].concat();
     dir.forebay(&page_args).expect(0);
     let page = std::fs::read_to_string(dir.path("page.html")).unwrap();
-    for part in [judgement, "Coverage of forecast by step of the horizon"] {
+    for part in [
+        judgement,
+        "Coverage of forecast by step of the horizon",
+        "Sums of forecast over all series, by fold",
+        "<h4>Known before 2024-01-07</h4>",
+        "<h4>item b</h4>",
+        "distribution of 4 errors",
+        "Mean error of forecast by step of the horizon",
+        "Bias of forecast by group",
+    ] {
         assert!(page.contains(part), "no `{part}` in the page");
     }
+}
+
+/// Values beside forecasts, by hand, of the small forecast.
+#[test]
+fn values_stand_beside_forecasts_by_step_series_and_size_of_error() {
+    let dir = TestDirectory::new();
+    dir.write("spec.yaml", SMALL);
+    let mut history = "item,day,y\n".to_owned();
+    for (item, values) in [
+        ("a", [1, 3, 2, 4, 3, 5, 4, 6]),
+        ("b", [2, 2, 4, 4, 6, 6, 6, 8]),
+    ] {
+        for (day, value) in values.into_iter().enumerate() {
+            history += &format!("{item},2024-01-{:02},{value}\n", day + 1);
+        }
+    }
+    dir.write("history.csv", &history);
+    std::fs::create_dir(dir.path("made")).unwrap();
+    dir.write("made/forecast.csv", FORECAST);
+    let args = ["score", "spec.yaml", "--forecast=made", "--json"];
+    let summary = dir.forebay(&args).expect(0).summary();
+    let scored = &summary["score"]["forecasts"][0];
+    // The naive forecasts are 5 and 6 on both days.
+    for (forecaster, predicted) in [(0, [11.0, 13.0]), (1, [11.0, 11.0])] {
+        let totals = json!([[
+            { "step": 1, "rows": 2, "actual": 10.0, "predicted": predicted[0] },
+            { "step": 2, "rows": 2, "actual": 14.0, "predicted": predicted[1] },
+        ]]);
+        let path = format!("totals of {forecaster}");
+        assert_close(&scored["forecasters"][forecaster]["totals"], &totals, &path);
+    }
+    // The series with the higher prediction first.
+    let point = |step: u64, actual: f64, predicted: f64| {
+        json!({
+            "fold": 0,
+            "step": step,
+            "time": format!("2024-01-{:02}", step + 6),
+            "actual": actual,
+            "predicted": predicted,
+        })
+    };
+    let series = json!([
+        {
+            "keys": [{ "name": "item", "value": "b" }],
+            "points": [point(1, 6.0, 6.0), point(2, 8.0, 8.0)],
+        },
+        {
+            "keys": [{ "name": "item", "value": "a" }],
+            "points": [point(1, 4.0, 5.0), point(2, 6.0, 5.0)],
+        },
+    ]);
+    assert_close(&scored["series"], &series, "series");
+    // Errors of -1, 0 twice, and 1. Three times their RMSE is 2.12, so that bins are 0.11 wide.
+    let ends: Vec<f64> = (-20..=20).map(|end| f64::from(end) * 0.11).collect();
+    let mut counts = [0; 40];
+    counts[10] = 1;
+    counts[20] = 2;
+    counts[29] = 1;
+    let residuals = json!({ "ends": ends, "folds": [counts.to_vec()] });
+    assert_close(&scored["residuals"], &residuals, "residuals");
 }
 
 /// A series that never changes has no scale: its rows have no scaled errors, and the report counts them.

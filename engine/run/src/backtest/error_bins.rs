@@ -45,20 +45,23 @@ impl ErrorBins {
         ends
     }
 
-    /// SQL expression with the number of the bin of an error, a double.
+    /// SQL expression with the number of the bin of an error, a double. An error of zero is in the first bin above zero,
+    /// whatever the width.
     pub fn sql(self, error: &str) -> String {
         let low = double_sql(-self.limit);
         let high = double_sql(self.limit);
         let width = double_sql(2.0 * self.limit / Self::COUNT as f64);
         let last = double_sql((Self::COUNT - 1) as f64);
         let first = double_sql(0.0);
+        let half = double_sql((Self::COUNT / 2) as f64);
         format!(
             "CASE WHEN {error} < {low} THEN {first} WHEN {error} >= {high} THEN {last} \
-             ELSE floor(({error} - {low}) / {width}) END"
+             ELSE floor({error} / {width}) + {half} END"
         )
     }
 
-    /// A number of that expression as an index: rounding may put an error just below the last end one bin too high.
+    /// A number of that expression as an index: rounding may put an error close to the first or the last end one bin too
+    /// far.
     pub fn number(bin: f64) -> usize {
         (bin.max(0.0) as usize).min(Self::COUNT - 1)
     }
@@ -93,15 +96,15 @@ mod tests {
 
     #[test]
     fn numbers_of_bins_are_indices() {
-        for (bin, index) in [(0.0, 0), (-0.0, 0), (39.0, 39), (40.0, 39), (7.0, 7)] {
+        for (bin, index) in [(0.0, 0), (-1.0, 0), (39.0, 39), (40.0, 39), (7.0, 7)] {
             assert_eq!(ErrorBins::number(bin), index);
         }
         let sql = ErrorBins::of(1.0).unwrap().sql("e");
         assert_eq!(
             sql,
             "CASE WHEN e < CAST('-3e0' AS DOUBLE) THEN CAST('0e0' AS DOUBLE) WHEN e >= \
-             CAST('3e0' AS DOUBLE) THEN CAST('3.9e1' AS DOUBLE) ELSE floor((e - CAST('-3e0' AS \
-             DOUBLE)) / CAST('1.5e-1' AS DOUBLE)) END"
+             CAST('3e0' AS DOUBLE) THEN CAST('3.9e1' AS DOUBLE) ELSE floor(e / CAST('1.5e-1' AS \
+             DOUBLE)) + CAST('2e1' AS DOUBLE) END"
         );
     }
 }
