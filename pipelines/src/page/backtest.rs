@@ -33,7 +33,7 @@ fn scores_page(report: &BacktestReport, title: String, subtitle: String) -> Page
         ..Page::default()
     };
     let mut scores = Vec::new();
-    let mut actual = Vec::new();
+    let mut totals = Vec::new();
     let mut residuals = Vec::new();
     let mut steps = Vec::new();
     let mut groups = Vec::new();
@@ -45,8 +45,8 @@ fn scores_page(report: &BacktestReport, title: String, subtitle: String) -> Page
         scores.push(scores_table(forecast));
         scores.extend(quantiles_table(forecast));
         scores.push(folds_table(report, forecast));
-        actual.extend(total_charts(report, forecast));
-        actual.extend(series_charts(report, forecast));
+        totals.extend(total_charts(report, forecast));
+        totals.extend(series_charts(report, forecast));
         residuals.extend(residual_charts(report, forecast));
         let curve = forecast.forecasters.iter().map(|forecaster| Line {
             name: forecaster.forecaster.clone(),
@@ -71,7 +71,7 @@ fn scores_page(report: &BacktestReport, title: String, subtitle: String) -> Page
         groups.extend(groups_table(forecast));
     }
     page.add("scores", "Scores", scores);
-    page.add("actual", "Actual and predicted", actual);
+    page.add("actual", "Actual and predicted", totals);
     page.add("residuals", "Errors", residuals);
     page.add("steps", "By step of the horizon", steps);
     page.add("groups", "By group", groups);

@@ -218,17 +218,17 @@ struct GroupBias {
 
 /// Groups that have a bias, the greatest first, whatever its sign.
 fn biased_groups(groups: &[GroupScore]) -> Vec<GroupBias> {
-    let mut biased = Vec::with_capacity(groups.len());
+    let mut biases = Vec::with_capacity(groups.len());
     for group in groups {
         if let Some(bias) = group.score.bias.filter(|bias| bias.is_finite()) {
-            biased.push(GroupBias {
+            biases.push(GroupBias {
                 name: group_name(&group.group),
                 bias,
             });
         }
     }
-    biased.sort_by(|a, b| b.bias.abs().total_cmp(&a.bias.abs()));
-    biased
+    biases.sort_by(|a, b| b.bias.abs().total_cmp(&a.bias.abs()));
+    biases
 }
 
 /// The values of a group: `FOODS, null`.
@@ -422,8 +422,8 @@ mod tests {
             group(None, Some(-0.4)),
             group(Some("toys"), None),
         ];
-        let biased = biased_groups(&groups);
-        let names: Vec<&str> = biased.iter().map(|group| group.name.as_str()).collect();
+        let biases = biased_groups(&groups);
+        let names: Vec<&str> = biases.iter().map(|group| group.name.as_str()).collect();
         assert_eq!(names, ["null", "foods"]);
         for (value, from, width) in [(-0.4, 0.0, 50.0), (0.1, 50.0, 12.5), (0.0, 50.0, 0.0)] {
             let bar = bar_from_middle(value, 0.4);

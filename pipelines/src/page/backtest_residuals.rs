@@ -17,8 +17,8 @@ pub(super) fn residual_charts(
     };
     let folds = report.folds.len();
     let mut charts = Vec::new();
-    let counted = report.folds.iter().zip(&residuals.folds);
-    for (fold, counts) in counted.skip(first_shown(folds)) {
+    let fold_counts = report.folds.iter().zip(&residuals.folds);
+    for (fold, counts) in fold_counts.skip(first_shown(folds)) {
         let bins = error_bins(&residuals.ends, counts);
         if let Some(svg) = drawn(|| histogram(&bins)) {
             let title = format!("Known before {}", fold.known_before);

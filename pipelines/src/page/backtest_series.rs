@@ -107,13 +107,13 @@ fn actual_points(points: &[SampledPoint], ticks_per_day: f64) -> Vec<(f64, f64)>
     }
     let ticks: Vec<i64> = values.keys().copied().collect();
     let distances = ticks.windows(2).map(|pair| pair[1] - pair[0]);
-    let least = distances.min().unwrap_or(0) as f64;
+    let least_distance = distances.min().unwrap_or(0) as f64;
     let mut line = Vec::with_capacity(values.len());
     let mut last: Option<(i64, usize)> = None;
     for (tick, actual) in &values {
         if let Some((last_tick, last_fold)) = last
             && last_fold != actual.fold
-            && (tick - last_tick) as f64 > GAP * least
+            && (tick - last_tick) as f64 > GAP * least_distance
         {
             line.push(BREAK);
         }

@@ -126,8 +126,8 @@ impl RowsQuery<'_> {
     /// The number of the series of a row in the sample, from 0; null of other rows.
     fn sample_sql(&self, keys: &[String]) -> String {
         let mut cases = String::new();
-        for (number, sampled) in self.sample.iter().enumerate() {
-            cases += &format!(" WHEN {} THEN {number}", sampled.condition(keys));
+        for (number, series) in self.sample.iter().enumerate() {
+            cases += &format!(" WHEN {} THEN {number}", series.condition(keys));
         }
         if cases.is_empty() {
             return "CAST(NULL AS BIGINT)".to_owned();

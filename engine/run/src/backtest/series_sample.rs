@@ -138,17 +138,17 @@ impl SeriesChoice {
     }
 
     /// The highest ones first.
-    fn chosen(self) -> Vec<SampledKeys> {
-        let mut chosen = Vec::with_capacity(SERIES_MAX);
+    fn into_sample(self) -> Vec<SampledKeys> {
+        let mut sample = Vec::with_capacity(SERIES_MAX);
         for (_, keys) in self.highest.series {
-            chosen.push(keys);
+            sample.push(keys);
         }
         for (_, keys) in self.by_hash.series {
-            if chosen.len() < SERIES_MAX && !chosen.contains(&keys) {
-                chosen.push(keys);
+            if sample.len() < SERIES_MAX && !sample.contains(&keys) {
+                sample.push(keys);
             }
         }
-        chosen
+        sample
     }
 }
 
@@ -166,7 +166,7 @@ impl Evaluation<'_> {
             &|tables| self.sample_query(tables, fold),
             &mut |batch| choice.offer_rows(batch, keys),
         )?;
-        Ok(choice.chosen())
+        Ok(choice.into_sample())
     }
 
     /// SQL query with one row per series of a fold: its keys as texts, and its highest prediction.
@@ -215,16 +215,16 @@ mod tests {
                 choice.offer(keys(&format!("s{number}")), Some(f64::from(*number)));
             }
             choice.offer(keys("without"), None);
-            choices.push(choice.chosen());
+            choices.push(choice.into_sample());
             numbers.reverse();
         }
         assert_eq!(choices[0], choices[1]);
         assert_eq!(choices[0].len(), SERIES_MAX);
         let highest = ["s99", "s98", "s97", "s96"].map(keys);
         assert_eq!(choices[0][..HIGHEST], highest);
-        let distinct: BTreeSet<&SampledKeys> = choices[0].iter().collect();
-        assert_eq!(distinct.len(), SERIES_MAX);
-        assert!(!distinct.contains(&keys("without")));
+        let distinct_keys: BTreeSet<&SampledKeys> = choices[0].iter().collect();
+        assert_eq!(distinct_keys.len(), SERIES_MAX);
+        assert!(!distinct_keys.contains(&keys("without")));
     }
 
     #[test]
@@ -233,20 +233,20 @@ mod tests {
         for name in ["a", "b", "c", "d", "e"] {
             choice.offer(keys(name), Some(1.0));
         }
-        let mut chosen = choice.chosen();
-        assert_eq!(chosen[..HIGHEST], ["a", "b", "c", "d"].map(keys));
-        chosen.sort();
-        assert_eq!(chosen, ["a", "b", "c", "d", "e"].map(keys));
+        let mut sample = choice.into_sample();
+        assert_eq!(sample[..HIGHEST], ["a", "b", "c", "d"].map(keys));
+        sample.sort();
+        assert_eq!(sample, ["a", "b", "c", "d", "e"].map(keys));
     }
 
     #[test]
     fn conditions_compare_keys_as_texts() {
-        let sampled = SampledKeys {
+        let series = SampledKeys {
             values: vec![Some("O'Hara".to_owned()), None],
         };
         let names = ["shop".to_owned(), "the item".to_owned()];
         assert_eq!(
-            sampled.condition(&names),
+            series.condition(&names),
             "CAST(f.\"shop\" AS VARCHAR) = 'O''Hara' AND CAST(f.\"the item\" AS VARCHAR) IS NULL"
         );
         assert_eq!(SampledKeys { values: Vec::new() }.condition(&[]), "true");
