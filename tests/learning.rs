@@ -616,7 +616,7 @@ fn learning_from_all_parts_and_scaling_ids_are_told() {
             true,
         ),
         (
-            "ewm: { columns: [kind], compute: [mean], alpha: 0.5 }",
+            "ewm: { columns: [kind], compute: [mean], alpha: 0.5, gaps: count_rows }",
             true,
         ),
         ("diff: { columns: [kind], by: [1d] }", true),

@@ -473,11 +473,12 @@ fn rows_that_cannot_feed_back_are_refused() {
         "as_of_join: { with: plans, on: [qty_lag_1d], right_on: [qty], columns: [price] }";
     let whole = "forecast_feature: { columns: [qty], horizon: 5d, every: 1d }";
     let of_series = spec(FRACTION, whole).replace("qty_lag_5d]", "qty_lag_5d, qty_theta_5d]");
+    let joined = planned_spec(FRACTION, by_values).replace(
+        "predict: { model: trees,",
+        "predict: { model: trees, missing: accept,",
+    );
     let cases = [
-        (
-            planned_spec(FRACTION, by_values),
-            "columns that windows compute",
-        ),
+        (joined, "columns that windows compute"),
         (of_series, "given whole series"),
     ];
     for (text, words) in cases {
