@@ -13,13 +13,16 @@ use arrow::buffer::OffsetBuffer;
 use arrow::compute::{
     CastOptions, can_cast_types, cast, cast_with_options, concat, is_null, nullif,
 };
-use arrow::datatypes::{DataType, Field, FieldRef, Fields, Float64Type, Int64Type, TimeUnit};
+use arrow::datatypes::{
+    DataType, Field, FieldRef, Fields, Float64Type, Int64Type, IntervalUnit, TimeUnit,
+};
 use datafusion::common::DataFusionError;
 use forebay_model::{TextRules, logical_type, tick_nanoseconds};
 
 use crate::day_counts::{
     dates_of_numbers, days_of_dates, days_of_numbers, floored_numbers, times_of_numbers,
 };
+use crate::interval_texts::day_times_of_texts;
 use crate::tried_values::add_tried_nulls;
 
 /// The rule by which a cast is checked.
@@ -27,6 +30,8 @@ use crate::tried_values::add_tried_nulls;
 enum CastCheck {
     /// Texts by the grammar of files.
     Texts,
+    /// Texts as intervals of days and milliseconds, without months.
+    DayTimes,
     /// Times as ticks of a coarser unit.
     CoarserTimes,
     /// Times as midnights of their days.
@@ -67,6 +72,7 @@ fn cast_check(of: &DataType, target: &DataType) -> Option<CastCheck> {
     let is_whole = of.is_integer();
     let has_fractions = of.is_floating() || of.is_decimal();
     match (&of, target) {
+        (T::Utf8, T::Interval(IntervalUnit::DayTime)) => Some(CastCheck::DayTimes),
         (T::Timestamp(unit, _), target) if is_coarser(target, *unit) => {
             Some(CastCheck::CoarserTimes)
         }
@@ -175,6 +181,7 @@ pub(crate) fn cast_values(
     };
     match check {
         CastCheck::Texts => values_of_texts(column, target, is_try),
+        CastCheck::DayTimes => day_times_of_texts(column, &options(is_try)),
         CastCheck::CoarserTimes => in_coarser_unit(column, target),
         CastCheck::DatesOfTimes => {
             let days = cast_with_options(column, &DataType::Date32, &options(is_try))?;

@@ -47,6 +47,7 @@ mod guarded_functions;
 mod hidden_columns;
 mod hidden_nulls;
 mod history;
+mod interval_texts;
 mod join_faults;
 mod joined_texts;
 mod kernel_memory;

@@ -10,6 +10,8 @@
 //! written. A cast of a whole number to a time of day counts ticks since midnight, and refuses those beyond the day.
 //! A cast of a number with a fraction to a time takes the tick at or below it.
 //!
+//! A text with months or years is no interval of days and milliseconds, for which Arrow would take a month as 30 days.
+//!
 //! A cast of a time to a coarser unit says that digits are cut. The query engine cuts them toward 1970, so that times
 //! before it became later. Here a time becomes the tick in which it lies.
 //!
@@ -116,7 +118,8 @@ pub(crate) fn strict_casts(
             return Err(uncheckable(&of, &target));
         }
         let is_constant = matches!(inner, Expr::Literal(..)) && !of.is_integer();
-        if !is_checked_cast(&of, &target) || (is_constant && target.is_temporal()) {
+        let is_time = target.is_temporal() && !matches!(target, DataType::Interval(_));
+        if !is_checked_cast(&of, &target) || (is_constant && is_time) {
             return Ok(Transformed::no(part));
         }
         let name = target.to_string();
@@ -390,7 +393,7 @@ mod tests {
     }
 
     /// Texts, types of `arrow_cast`, and true where the text is a value of the type.
-    const TEXTS: [(&str, &str, bool); 20] = [
+    const TEXTS: [(&str, &str, bool); 28] = [
         ("1.5", "Float16", true),
         ("-inf", "Float16", true),
         ("1e400", "Float16", false),
@@ -411,6 +414,14 @@ mod tests {
         ("1.55", "List(Decimal128(10, 1))", false),
         ("7", "FixedSizeList(1 x Int64)", true),
         ("1_000", "LargeList(Int64)", false),
+        ("1 day 12 hours", "Interval(DayTime)", true),
+        ("1.5 days", "Interval(DayTime)", true),
+        ("2 weeks 5m", "Interval(DayTime)", true),
+        ("1 month", "Interval(DayTime)", false),
+        ("3 days 2Mons", "Interval(DayTime)", false),
+        ("0.5 years", "List(Interval(DayTime))", false),
+        ("7 days", "List(Interval(DayTime))", true),
+        ("1 month", "Interval(MonthDayNano)", true),
     ];
 
     #[test]
@@ -430,6 +441,16 @@ mod tests {
                 values_over(&tried, "t", &column).is_ok(),
                 "{text} as {target}"
             );
+        }
+    }
+
+    #[test]
+    fn constant_months_are_no_intervals_of_days() {
+        let column: ArrayRef = Arc::new(StringArray::from(vec!["a"]));
+        for (text, is_value) in [("1 day", true), ("1 month", false), ("1 year", false)] {
+            let strict = format!("arrow_cast('{text}', 'Interval(DayTime)')");
+            let values = values_over(&strict, "t", &column);
+            assert_eq!(values.is_ok(), is_value, "{text}");
         }
     }
 
@@ -466,6 +487,31 @@ mod tests {
         assert!(fault.message().contains("named_struct"), "{fault:?}");
         let plain = "arrow_cast(named_struct('a', t), 'Struct(\"a\": LargeUtf8)')";
         assert!(values_over(plain, "t", &texts).is_ok());
+    }
+
+    /// The reference states these rules.
+    #[test]
+    fn fractions_are_cut_by_whole_types_and_rounded_by_decimals() {
+        let numbers = [-1.9, -0.5, 0.0, 0.5, 1.9, 2.0];
+        let floats: ArrayRef = Arc::new(Float64Array::from(numbers.to_vec()));
+        let cut = [-1, 0, 0, 0, 1, 2];
+        let rounded = [-2, -1, 0, 1, 2, 2];
+        for (expression, expected) in [
+            ("CAST(t AS INT)", cut),
+            ("TRY_CAST(t AS BIGINT)", cut),
+            ("CAST(CAST(t AS DECIMAL(10, 1)) AS INT)", cut),
+            ("CAST(CAST(t AS DECIMAL(10, 0)) AS INT)", rounded),
+            ("CAST(round(t) AS INT)", rounded),
+        ] {
+            assert_eq!(value_of(expression, floats.clone()), expected, "{expression}");
+        }
+        let flags = values_over("CAST(t AS BOOLEAN)", "t", &floats).unwrap();
+        let flags: Vec<Option<bool>> = flags.as_boolean().iter().collect();
+        assert_eq!(flags, numbers.map(|number| Some(number != 0.0)));
+        let strange: ArrayRef = Arc::new(Float64Array::from(vec![f64::NAN]));
+        let flag = values_over("CAST(t AS BOOLEAN)", "t", &strange).unwrap();
+        assert!(flag.as_boolean().value(0));
+        assert!(values_over("CAST(t AS INT)", "t", &strange).is_err());
     }
 
     /// Ticks since 1970 are numbers, too.
