@@ -503,7 +503,11 @@ mod tests {
             ("CAST(CAST(t AS DECIMAL(10, 0)) AS INT)", rounded),
             ("CAST(round(t) AS INT)", rounded),
         ] {
-            assert_eq!(value_of(expression, floats.clone()), expected, "{expression}");
+            assert_eq!(
+                value_of(expression, floats.clone()),
+                expected,
+                "{expression}"
+            );
         }
         let flags = values_over("CAST(t AS BOOLEAN)", "t", &floats).unwrap();
         let flags: Vec<Option<bool>> = flags.as_boolean().iter().collect();

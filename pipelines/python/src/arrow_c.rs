@@ -13,9 +13,9 @@ use arrow::datatypes::{DataType, Field as ArrowField, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi};
 use arrow::ffi_stream::{ArrowArrayStreamReader, FFI_ArrowArrayStream};
-use arrow::util::display::{ArrayFormatter, FormatOptions};
 use forebay::feed::{BatchFeatures, FeatureField, FeedBatch, PartRole, ValueType};
 use forebay::model::{Fault, codes, type_label};
+use forebay::present::cells::CellTexts;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
@@ -185,9 +185,7 @@ impl Table {
     /// The first rows for a notebook.
     fn _repr_html_(&self, py: Python<'_>) -> PyResult<String> {
         let first_rows = self.batch.slice(0, self.batch.num_rows().min(ROWS_SHOWN));
-        html_table(&first_rows, self.batch.num_rows())
-            .map_err(Fault::from)
-            .into_py_result(py)
+        html_table(&first_rows, self.batch.num_rows()).into_py_result(py)
     }
 
     /// All rows as a pyarrow Table.
@@ -238,8 +236,7 @@ fn escape_html(text: &str) -> String {
 }
 
 /// A table of a page, with the number of all rows below it.
-fn html_table(first_rows: &RecordBatch, rows: usize) -> Result<String, ArrowError> {
-    let options = FormatOptions::default().with_null("null");
+fn html_table(first_rows: &RecordBatch, rows: usize) -> Result<String, Fault> {
     let schema = first_rows.schema_ref();
     let heads = schema.fields().iter().map(|field| {
         let style = cell_style(field.data_type());
@@ -249,18 +246,13 @@ fn html_table(first_rows: &RecordBatch, rows: usize) -> Result<String, ArrowErro
             type_label(field.data_type())
         )
     });
-    let columns = first_rows.columns().iter().map(|column| {
-        Ok((
-            cell_style(column.data_type()),
-            ArrayFormatter::try_new(column.as_ref(), &options)?,
-        ))
-    });
-    let columns = columns.collect::<Result<Vec<_>, ArrowError>>()?;
-    let cell = |(style, column): &(&str, ArrayFormatter<'_>), row: usize| {
-        format!(
-            "<td{style}>{}</td>",
-            escape_html(&column.value(row).to_string())
-        )
+    let columns = first_rows
+        .columns()
+        .iter()
+        .map(|column| Ok((cell_style(column.data_type()), CellTexts::new(column)?)));
+    let columns = columns.collect::<Result<Vec<_>, Fault>>()?;
+    let cell = |(style, column): &(&str, CellTexts<'_>), row: usize| {
+        format!("<td{style}>{}</td>", escape_html(&column.text(row)))
     };
     let cells = |row: usize| -> String { columns.iter().map(|column| cell(column, row)).collect() };
     let body: String = (0..first_rows.num_rows())

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StringArray};
-use arrow::util::display::{ArrayFormatter, FormatOptions};
 use forebay_model::{Result, type_label};
 use forebay_run::{Artifact, LearnedFinding, ServingManifest, StepFit};
 
+use super::cells::CellTexts;
 use super::units::{bytes, counted, grouped};
 
 /// An artifact as text; findings are cut after `rows` rows.
@@ -184,9 +184,7 @@ fn table_diff(was: &RecordBatch, is: &RecordBatch) -> Result<String> {
 }
 
 fn first_value(table: &RecordBatch, column: usize) -> Result<String> {
-    let options = FormatOptions::default().with_null("null");
-    let values = ArrayFormatter::try_new(table.column(column), &options)?;
-    Ok(values.value(0).to_string())
+    Ok(CellTexts::new(table.column(column))?.text(0))
 }
 
 fn title(learned: &LearnedFinding) -> String {
@@ -237,25 +235,21 @@ fn readable(table: &RecordBatch) -> Result<RecordBatch> {
 
 /// The values of the first column.
 fn distinct(table: &RecordBatch) -> Result<std::collections::BTreeSet<String>> {
-    let options = FormatOptions::default().with_null("null");
     let Some(column) = table.columns().first() else {
         return Ok(Default::default());
     };
-    let values = ArrayFormatter::try_new(column, &options)?;
-    Ok((0..column.len())
-        .map(|row| values.value(row).to_string())
-        .collect())
+    let values = CellTexts::new(column)?;
+    Ok((0..column.len()).map(|row| values.text(row)).collect())
 }
 
 /// A single row as a list of names and values; several as aligned columns.
 fn lines(table: &RecordBatch) -> Result<Vec<String>> {
-    let options = FormatOptions::default().with_null("null");
     let mut columns: Vec<Vec<String>> = Vec::new();
     for (field, column) in table.schema_ref().fields().iter().zip(table.columns()) {
-        let values = ArrayFormatter::try_new(column, &options)?;
+        let values = CellTexts::new(column)?;
         let mut cells = vec![field.name().clone()];
         for row in 0..column.len() {
-            cells.push(values.value(row).to_string());
+            cells.push(values.text(row));
         }
         columns.push(cells);
     }

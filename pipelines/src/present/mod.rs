@@ -3,6 +3,7 @@
 pub(crate) mod artifact;
 pub(crate) mod backtest;
 pub(crate) mod cache;
+pub mod cells;
 pub(crate) mod diagnostic;
 pub(crate) mod drift;
 mod event_line;

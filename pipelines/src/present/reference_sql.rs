@@ -33,7 +33,7 @@ A cast of a number to a whole type cuts the fraction off, toward zero: `CAST(1.9
 These cuts are not counted; the transform `cast` counts them. A cast to \
 `DECIMAL(10, 2)` rounds, halves away from zero. A cast to `BOOLEAN` makes every number but 0 true, \
 2 and NaN among them: `x = 1` is true for 1 alone. Numbers beyond the type, and NaN as a whole \
-number, are faults (FB0210); `try_cast` makes them null, and counts them.
+number, are faults (FB0206); `try_cast` makes them null, and counts them.
 
 In steps with `sql:`, `INTERSECT ALL` and `EXCEPT
 ALL` are refused, and so are `RIGHT JOIN` and `FULL JOIN` with `USING` or `NATURAL`.

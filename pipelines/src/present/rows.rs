@@ -9,6 +9,7 @@ use forebay_model::{Fault, Result, check_times_have_texts, logical_type, type_la
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::cells::CellTexts;
 use super::printable::printable;
 use super::{output_columns, units};
 
@@ -37,7 +38,6 @@ pub(crate) fn short_table(batches: &[RecordBatch]) -> Result<String> {
 
 /// Each row as lines of a name and a value, in full.
 pub(crate) fn expanded(batches: &[RecordBatch]) -> Result<String> {
-    let options = FormatOptions::default().with_null("null");
     let mut out = String::new();
     let mut number = 0_u64;
     for batch in batches {
@@ -53,8 +53,7 @@ pub(crate) fn expanded(batches: &[RecordBatch]) -> Result<String> {
             number += 1;
             out += &format!("row {}\n", units::grouped(number));
             for (name, column) in names.iter().zip(batch.columns()) {
-                let values = ArrayFormatter::try_new(column.as_ref(), &options)?;
-                let value = printable(&values.value(row).to_string());
+                let value = printable(&CellTexts::new(column)?.text(row));
                 out += &format!("  {name:width$}  {value}\n");
             }
         }
@@ -77,16 +76,15 @@ fn column_texts(batches: &[RecordBatch], digits: NumberDigits) -> Result<Vec<Vec
     for field in first.schema().fields() {
         columns.push(vec![printable(field.name()), type_label(field.data_type())]);
     }
-    let options = FormatOptions::default().with_null("null");
     for batch in batches {
         for (texts, column) in columns.iter_mut().zip(batch.columns()) {
             if digits == NumberDigits::Six && column.data_type().is_floating() {
                 texts.extend(short_numbers(column)?);
                 continue;
             }
-            let values = ArrayFormatter::try_new(column.as_ref(), &options)?;
+            let values = CellTexts::new(column)?;
             for row in 0..column.len() {
-                texts.push(shortened(&values.value(row).to_string()));
+                texts.push(shortened(&values.text(row)));
             }
         }
     }
@@ -303,6 +301,24 @@ mod tests {
             let fault = write(&[rows_of(i64::MAX)]).unwrap_err();
             assert_eq!(fault.code(), codes::BAD_ROW);
             assert_eq!(fault.site().column.as_deref(), Some("t"));
+        }
+    }
+
+    #[test]
+    fn tables_tell_times_beyond_the_calendar() {
+        let times = TimestampMicrosecondArray::from(vec![0, i64::MAX]);
+        let times: ArrayRef = Arc::new(times);
+        let rows = RecordBatch::try_from_iter_with_nullable([("t", times, true)]).unwrap();
+        let rows = [rows];
+        let far = "9223372036854775807 us";
+        for text in [
+            table(&rows).unwrap(),
+            short_table(&rows).unwrap(),
+            expanded(&rows).unwrap(),
+        ] {
+            assert!(text.contains(far), "{text}");
+            assert!(text.contains("1970-01-01T00:00:00"), "{text}");
+            assert!(!text.contains("ERROR"), "{text}");
         }
     }
 
