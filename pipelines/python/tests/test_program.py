@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import pty
 import signal
 import subprocess
 import sys
@@ -69,3 +70,49 @@ def test_signals_stop_a_run_in_good_order(shop: Shop, tmp_path: pathlib.Path, nu
         heard += [json.loads(line) for line in lines]
     assert running.wait(60) == code
     assert heard[-1]["status"] == "failed"
+
+
+def terminal_text(*words: object) -> str:
+    """What a command writes to a terminal."""
+    ours, theirs = pty.openpty()
+    running = subprocess.Popen([PROGRAM, *map(str, words)], stdout=theirs, stderr=subprocess.PIPE)
+    os.close(theirs)
+    written = b""
+    try:
+        while some := os.read(ours, 4096):
+            written += some
+    except OSError:
+        # The other side is closed.
+        pass
+    os.close(ours)
+    faults = running.communicate()[1]
+    assert running.returncode == 0, faults
+    return written.decode().replace("\r\n", "\n")
+
+
+# Clears the screen, and turns the direction of writing.
+STEERING = "a\x1b[2J\u202eb\x9b"
+
+ESCAPED = r"a\u{1b}[2J\u{202e}b\u{9b}"
+
+
+@pytest.mark.parametrize("form", ["csv", "table", "json"])
+def test_rows_do_not_steer_a_terminal(tmp_path: pathlib.Path, form: str) -> None:
+    """Other programs get the characters of the data, and terminals their escapes."""
+    (tmp_path / "in.csv").write_text(f"id,name\n1,{STEERING}\n", encoding="utf-8")
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(
+        f"version: 1\nname: shown\nsources: {{ rows: {{ csv: {{ path: {json.dumps(str(tmp_path / 'in.csv'))} }} }} }}\n"
+        'steps: { named: { from: rows, do: [ derive: { next: "id + 1" } ] } }\n'
+        f"sinks: {{ table: {{ from: named, csv: {{ path: {json.dumps(str(tmp_path / 'out'))} }} }} }}\n"
+    )
+    words = ["preview", spec, "named", f"--format={form}", "--state", tmp_path / "state"]
+    shown = terminal_text(*words)
+    assert not any(letter in shown for letter in "\x1b\x9b\u202e")
+    # JSON has escapes of its own for some.
+    assert form == "json" or ESCAPED in shown
+    if form == "csv":
+        assert shown == f"id,name,next\n1,{ESCAPED},2\n"
+        piped = program(*words)
+        assert piped.returncode == 0, piped.stderr
+        assert piped.stdout == f"id,name,next\n1,{STEERING},2\n"
