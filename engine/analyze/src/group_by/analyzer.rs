@@ -216,7 +216,7 @@ impl GroupByState {
 
     /// Adds the groups that [`GroupByState::encode`] wrote to one share.
     fn decode(&mut self, input: &mut dyn Read) -> Result<()> {
-        while let Some(GroupBatch { keys, states, .. }) = read_groups(input)? {
+        while let Some(GroupBatch { keys, states, .. }) = read_groups(input, u64::MAX)? {
             let columns = self.index.decode(&keys)?;
             self.index
                 .find_groups(&columns, keys.len(), &mut self.groups)?;

@@ -3,7 +3,7 @@
 //! A run is a list of batches, each preceded by its length and its hash in eight bytes each; a length of 0 ends the run. A
 //! batch is an Arrow stream with the column of keys and those of the states.
 
-use std::io::{Read, Write};
+use std::io::{Read, Take, Write};
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BinaryArray, BinaryBuilder, RecordBatch};
@@ -90,11 +90,17 @@ pub(super) struct GroupBatch {
     pub(super) bytes: usize,
 }
 
-/// Reads a batch of groups; `None` at the end.
-pub(super) fn read_groups(input: &mut dyn Read) -> Result<Option<GroupBatch>> {
+/// Bytes of the length and the hash before a batch.
+const HEAD_BYTES: u64 = 16;
+
+/// Reads a batch of groups, of an input that has at most so many bytes; `None` at the end.
+pub(super) fn read_groups(input: &mut dyn Read, input_bytes: u64) -> Result<Option<GroupBatch>> {
     let length = StateDecoder(&mut *input).u64()?;
     if length == 0 {
         return Ok(None);
+    }
+    if length.saturating_add(HEAD_BYTES) > input_bytes {
+        return Err(foreign_states());
     }
     // Arrow's reader panics on bytes that are damaged, so they are checked before.
     let hash = StateDecoder(&mut *input).u64()?;
@@ -146,7 +152,8 @@ pub(super) fn copy_groups(input: &mut dyn Read, out: &mut dyn Write) -> Result<b
 
 /// A batch of a run that is being merged.
 struct RunCursor {
-    input: Box<dyn Read + Send>,
+    /// The bytes of the run that are not read yet.
+    input: Take<Box<dyn Read + Send>>,
     shift: u64,
     keys: BinaryArray,
     states: Vec<ArrayRef>,
@@ -158,7 +165,7 @@ struct RunCursor {
 
 impl RunCursor {
     fn open(run: &GroupRun) -> Result<Option<Self>> {
-        let input = run.file.read()?;
+        let input = run.file.read()?.take(run.file.bytes());
         let shift = run.shift;
         let keys = BinaryArray::new_null(0);
         let mut cursor = RunCursor {
@@ -175,11 +182,12 @@ impl RunCursor {
 
     /// Reads the next batch; false at the end.
     fn refill(&mut self) -> Result<bool> {
+        let input_bytes = self.input.limit();
         let Some(GroupBatch {
             keys,
             states,
             bytes,
-        }) = read_groups(&mut self.input)?
+        }) = read_groups(&mut self.input, input_bytes)?
         else {
             return Ok(false);
         };
@@ -308,5 +316,56 @@ impl RunMerge {
             self.heap.swap(at, least);
             at = least;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+
+    use arrow::array::Int64Array;
+    use forebay_model::codes;
+
+    use super::*;
+
+    fn written_groups() -> Vec<u8> {
+        let keys = BinaryArray::from_vec(vec![b"a".as_slice(), b"b".as_slice()]);
+        let states: Vec<ArrayRef> = vec![Arc::new(Int64Array::from(vec![1, 2]))];
+        let mut bytes = Vec::new();
+        write_groups(&mut bytes, keys, states).unwrap();
+        write_groups_end(&mut bytes).unwrap();
+        bytes
+    }
+
+    #[test]
+    fn groups_are_read_up_to_their_end() {
+        let bytes = written_groups();
+        let input_bytes = bytes.len() as u64;
+        let mut input = Cursor::new(bytes).take(input_bytes);
+        let batch = read_groups(&mut input, input_bytes).unwrap().unwrap();
+        assert_eq!(batch.keys.value(1), b"b");
+        let rest_bytes = input.limit();
+        assert!(read_groups(&mut input, rest_bytes).unwrap().is_none());
+        assert_eq!(input.limit(), 0);
+    }
+
+    /// A length beyond the file is damage, and is no reason to read all of it.
+    #[test]
+    fn lengths_beyond_the_input_are_refused_before_it_is_read() {
+        for length in [1 << 40, u64::MAX] {
+            let mut bytes = written_groups();
+            let input_bytes = bytes.len() as u64;
+            bytes[..8].copy_from_slice(&encoded(length));
+            let mut input = Cursor::new(bytes);
+            let fault = read_groups(&mut input, input_bytes).err().unwrap();
+            assert_eq!(fault.code(), codes::CORRUPT);
+            assert_eq!(input.position(), 8);
+        }
+    }
+
+    fn encoded(number: u64) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        StateEncoder(&mut bytes).u64(number).unwrap();
+        bytes
     }
 }
