@@ -13,7 +13,7 @@ use datafusion::prelude::SessionConfig;
 use forebay_model::{Fault, Result, WireFault, codes, find_io_error};
 use forebay_storage::MemoryBudget;
 
-use crate::query_memory::QueryMemoryPool;
+use crate::query_memory::{QueryMemoryPool, memory_hint};
 
 /// Rows per batch inside the query engine: fixed, so that results do not depend on options. Only joins and sorts of long
 /// values run with fewer.
@@ -99,6 +99,10 @@ pub fn engine_fault(error: DataFusionError, label: &str) -> Fault {
         let disk = std::io::Error::new(disk.kind(), disk.to_string());
         return Fault::disk(format!("`{label}` cannot spill"), disk).step(label);
     }
+    let exhausted_hint = match error.find_root() {
+        DataFusionError::ResourcesExhausted(message) => Some(memory_hint(message)),
+        _ => None,
+    };
     let (code, message, hint) = match error.find_root() {
         DataFusionError::ResourcesExhausted(_) => (
             codes::MEMORY,
@@ -141,5 +145,5 @@ pub fn engine_fault(error: DataFusionError, label: &str) -> Fault {
     Fault::new(code, format!("`{label}` {message}"))
         .step(label)
         .cause(error)
-        .hint(hint)
+        .hint(exhausted_hint.unwrap_or_else(|| hint.to_owned()))
 }

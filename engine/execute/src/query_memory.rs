@@ -45,6 +45,18 @@ const LOOP_LOAD: &str = "NestedLoopJoinLoad";
 const SORT: &str = "ExternalSorter";
 const MERGE: &str = "ExternalSorterMerge";
 
+/// The words before the memory that a process needs, at the end of an error of the pool.
+const NEEDS: &str = "; a process needs at least ";
+
+/// The hint for an error of the pool: the memory that the request needs, where the error tells it.
+pub(crate) fn memory_hint(message: &str) -> String {
+    let needed = message.rsplit_once(NEEDS);
+    match needed.and_then(|(_, text)| text.lines().next()) {
+        Some(text) => format!("raise --memory: a process needs at least {text}"),
+        None => "raise --memory".to_owned(),
+    }
+}
+
 /// A pool of `bytes` bytes.
 #[derive(Debug)]
 pub struct QueryMemoryPool {
@@ -125,19 +137,66 @@ impl QueryMemoryPool {
         }
     }
 
-    fn exhausted(&self, reservation: &MemoryReservation, additional: usize) -> DataFusionError {
+    /// Bytes of a pool that has room for `wanted_bytes`, where this one leaves `left_bytes` to others.
+    fn roomy_bytes(&self, wanted_bytes: usize, left_bytes: usize) -> usize {
+        // What is left to others is a share of the pool.
+        let usable_bytes = self.bytes.saturating_sub(left_bytes).max(1);
+        let bytes = wanted_bytes as u128 * self.bytes as u128 / usable_bytes as u128;
+        usize::try_from(bytes).unwrap_or(usize::MAX)
+    }
+
+    /// The words of an error: what is wanted, and the `--memory` without which it cannot be had.
+    fn refusal(
+        &self,
+        reservation: &MemoryReservation,
+        additional: usize,
+        least_mib: u64,
+    ) -> String {
         let name = reservation.consumer().name();
         let reserved_text = human_readable_size(self.reserved());
         let additional_text = human_readable_size(additional);
         let limit_text = human_readable_size(self.bytes);
-        let message = format!(
-            "{name} wants {additional_text} more where {reserved_text} of {limit_text} are held"
-        );
+        let memory_mib = self.memory.limit_bytes >> 20;
+        format!(
+            "{name} wants {additional_text} more where {reserved_text} of {limit_text} are held\
+             {NEEDS}{least_mib}MiB for this request, and has {memory_mib}MiB"
+        )
+    }
+
+    fn exhausted(
+        &self,
+        reservation: &MemoryReservation,
+        additional: usize,
+        least_mib: u64,
+    ) -> DataFusionError {
+        let message = self.refusal(reservation, additional, least_mib);
+        let name = reservation.consumer().name();
         if self.is_of_stages && name.starts_with(LOOP_LOAD) {
-            let fault = Fault::new(codes::MEMORY, message).hint("raise --memory");
+            let hint = memory_hint(&message);
+            let fault = Fault::new(codes::MEMORY, message).hint(hint);
             return wire_error(&fault, None);
         }
         DataFusionError::ResourcesExhausted(message)
+    }
+
+    /// The error of a request beyond the part of one consumer that can spill.
+    fn unfair(&self, reservation: &MemoryReservation, additional: usize) -> DataFusionError {
+        let sorts = self.sorts.load(Ordering::Relaxed).max(1);
+        let part_bytes = reservation.size().saturating_add(additional);
+        let pool_bytes = part_bytes.saturating_mul(sorts) / SORT_PERCENT;
+        let least_mib = self.memory.least_engine_mib(pool_bytes.saturating_mul(100));
+        DataFusionError::ResourcesExhausted(self.refusal(reservation, additional, least_mib))
+    }
+
+    /// The error of a request for which the pool has to have so many bytes.
+    fn exhausted_below(
+        &self,
+        reservation: &MemoryReservation,
+        additional: usize,
+        pool_bytes: usize,
+    ) -> DataFusionError {
+        let least_mib = self.memory.least_engine_mib(pool_bytes);
+        self.exhausted(reservation, additional, least_mib)
     }
 }
 
@@ -197,26 +256,36 @@ impl MemoryPool for QueryMemoryPool {
         // Asking and taking are one step: of two requests, the second counts the first.
         let _taking = self.taking.lock().unwrap_or_else(PoisonError::into_inner);
         let is_large = additional >= LARGE_BYTES;
-        if is_large && self.memory.shortage(additional as u64).is_some() {
-            return Err(self.exhausted(reservation, additional));
+        if is_large && let Some(shortage) = self.memory.shortage(additional as u64) {
+            return Err(self.exhausted(reservation, additional, shortage.least_mib()));
         }
         let grown_bytes = reservation.size() + additional;
         if grown_bytes > self.most(reservation) {
-            return Err(self.exhausted(reservation, additional));
+            // The larger one of two shares is what a merge may hold.
+            let sorts = self.sorts.load(Ordering::Relaxed).max(1);
+            let parts = sorts.saturating_mul(MERGES_SHARE).min(MERGE_SHARE);
+            let pool_bytes = grown_bytes.saturating_mul(parts);
+            return Err(self.exhausted_below(reservation, additional, pool_bytes));
         }
-        let free = self
-            .bytes
-            .saturating_sub(self.left(reservation, grown_bytes));
+        let left_bytes = self.left(reservation, grown_bytes);
+        let free = self.bytes.saturating_sub(left_bytes);
         if reservation.consumer().can_spill() {
-            if self.reserved() + additional > free {
-                return Err(self.exhausted(reservation, additional));
+            let wanted_bytes = self.reserved().saturating_add(additional);
+            if wanted_bytes > free {
+                let pool_bytes = self.roomy_bytes(wanted_bytes, left_bytes);
+                return Err(self.exhausted_below(reservation, additional, pool_bytes));
             }
-            return self.spilling.try_grow(reservation, additional);
+            let grown = self.spilling.try_grow(reservation, additional);
+            return grown.map_err(|_| self.unfair(reservation, additional));
         }
-        let free = free.saturating_sub(self.spilling.reserved());
+        let spilling_bytes = self.spilling.reserved();
+        let free = free.saturating_sub(spilling_bytes);
         let fixed = self.fixed.load(Ordering::Relaxed);
         if fixed.saturating_add(additional) > free {
-            return Err(self.exhausted(reservation, additional));
+            let wanted_bytes = fixed.saturating_add(spilling_bytes);
+            let wanted_bytes = wanted_bytes.saturating_add(additional);
+            let pool_bytes = self.roomy_bytes(wanted_bytes, left_bytes);
+            return Err(self.exhausted_below(reservation, additional, pool_bytes));
         }
         self.fixed.fetch_add(additional, Ordering::Relaxed);
         Ok(())
@@ -228,5 +297,63 @@ impl MemoryPool for QueryMemoryPool {
 
     fn memory_limit(&self) -> MemoryLimit {
         MemoryLimit::Finite(self.bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    /// Asks a pool of half of some memory for MiB, beside those that another consumer holds.
+    fn ask(
+        consumer: MemoryConsumer,
+        memory_mib: u64,
+        other_mib: usize,
+        wanted_mib: usize,
+    ) -> Result<(), DataFusionError> {
+        let pool = QueryMemoryPool::new(MemoryBudget::new(memory_mib << 20));
+        let pool: Arc<dyn MemoryPool> = Arc::new(pool);
+        let others = MemoryConsumer::new("Others").register(&pool);
+        others.try_grow(other_mib << 20)?;
+        consumer.register(&pool).try_grow(wanted_mib << 20)
+    }
+
+    fn sort() -> MemoryConsumer {
+        MemoryConsumer::new(SORT).with_can_spill(true)
+    }
+
+    fn join() -> MemoryConsumer {
+        MemoryConsumer::new("HashJoinInput")
+    }
+
+    /// The memory that an error names has room for the request.
+    #[test]
+    fn errors_name_the_memory_that_a_request_needs() {
+        let cases: [(fn() -> MemoryConsumer, usize, usize, u64); 4] = [
+            (join, 0, 2_200, 4_416),
+            (join, 2_000, 100, 4_224),
+            // Beyond the part of one sort, and beyond what sorts leave to others.
+            (sort, 0, 900, 4_544),
+            (sort, 1_700, 200, 4_352),
+        ];
+        for (consumer, other_mib, wanted_mib, least_mib) in cases {
+            let refused = ask(consumer(), 4_096, other_mib, wanted_mib);
+            let Err(DataFusionError::ResourcesExhausted(message)) = refused else {
+                panic!("{refused:?}");
+            };
+            let expected = format!(
+                "raise --memory: a process needs at least {least_mib}MiB for this request, and has \
+                 4096MiB"
+            );
+            assert_eq!(memory_hint(&message), expected);
+            // As consumers are told of it.
+            let wrapped = format!("several consumers\nError: {message}\nand more");
+            assert_eq!(memory_hint(&wrapped), expected);
+            let granted = ask(consumer(), least_mib, other_mib, wanted_mib);
+            assert!(granted.is_ok(), "{granted:?}");
+        }
+        assert_eq!(memory_hint("no memory"), "raise --memory");
     }
 }

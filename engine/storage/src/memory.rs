@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 
 use forebay_model::{Fault, MemoryRequest, Result, codes};
 
+use crate::memory_shortage::rounded_mib;
 use crate::pending_memory::{PendingMemory, ThreadReservation};
 use crate::read_memory::MemoryShortage;
 
@@ -52,6 +53,13 @@ impl MemoryBudget {
     /// The query engine's pool, while a gather runs (no states are held then).
     pub fn engine_bytes(&self) -> usize {
         (self.limit_bytes / 2 / self.beside) as usize
+    }
+
+    /// The `--memory` in MiB below which the query engine's pool has less than so many bytes, rounded up.
+    pub fn least_engine_mib(&self, engine_bytes: usize) -> u64 {
+        let shared_bytes = (engine_bytes as u64).saturating_mul(2);
+        let limit_bytes = shared_bytes.saturating_mul(self.beside);
+        rounded_mib(limit_bytes.max(self.limit_bytes))
     }
 
     /// Rows between reading and writing, over all threads.
