@@ -25,6 +25,10 @@ use crate::guard::catch_decode_panic;
 /// Bytes of the dictionary and the page that an open column holds, as writers make them.
 const OPEN_COLUMN_BYTES: u64 = 2 << 20;
 
+/// Bytes of an open column besides its pages: its codec, the numbers of a dictionary that are decoded at a time, and the
+/// values of a batch before they are an array. They count where columns are many and short.
+const OPEN_DECODER_BYTES: u64 = 10 << 10;
+
 /// Bytes of a view of a text, besides the text.
 const VIEW_BYTES: u64 = 16;
 
@@ -167,7 +171,8 @@ fn copied_bytes(column: &ColumnChunkMetaData) -> u64 {
 
 /// Bytes that a column chunk holds while it is decoded.
 fn open_bytes(column: &ColumnChunkMetaData) -> u64 {
-    (column.uncompressed_size().max(0) as u64).min(OPEN_COLUMN_BYTES)
+    let pages_bytes = column.uncompressed_size().max(0) as u64;
+    pages_bytes.min(OPEN_COLUMN_BYTES) + OPEN_DECODER_BYTES
 }
 
 impl GroupReader {

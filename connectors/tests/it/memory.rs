@@ -167,6 +167,34 @@ fn readers_without_memory_read_the_same_rows_some_at_a_time() {
     }
 }
 
+/// Short columns have few bytes of pages. Their decoders are larger.
+#[test]
+fn decoders_of_many_short_columns_count() {
+    let dir = tempfile::tempdir().unwrap();
+    let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values(0..10));
+    let columns = (0..2_000).map(|column| (format!("x{column}"), numbers.clone()));
+    let batch = RecordBatch::try_from_iter(columns).unwrap();
+    write_parquet(&dir.path().join("a.parquet"), &batch);
+    let source = source("parquet", json!({"path": dir.path()}));
+    let io = StorageClient::new().unwrap();
+    let limit_bytes = 1 << 40;
+    io.set_memory(MemoryBudget::new(limit_bytes), 1);
+    // Half of the memory is for readers: these are left of it.
+    let left_bytes = 24 << 20;
+    let _lease = io.read_memory().lease(limit_bytes / 2 - left_bytes);
+    let dataset = source.discover(&io, &[]).unwrap();
+    let request = ScanRequest {
+        batch_rows: 4,
+        ..request(&dataset)
+    };
+    let mut scan = source.open(&io, &dataset.spans[0], &request).unwrap();
+    let chunk = scan.next().unwrap().unwrap();
+    assert_eq!(chunk.batch.num_rows(), 4);
+    assert!(io.read_memory().lease(20 << 20).is_none());
+    drop(scan);
+    assert!(io.read_memory().lease(20 << 20).is_some());
+}
+
 #[test]
 fn parts_of_row_groups_are_read_without_memory() {
     let dir = tempfile::tempdir().unwrap();
