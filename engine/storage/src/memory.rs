@@ -219,3 +219,36 @@ pub fn machine_bytes() -> Option<u64> {
         .and_then(|text| text.trim().parse().ok());
     Some(limit.map_or(total, |limit: u64| limit.min(total)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// With the named memory the request fits, and with the step below it does not.
+    #[test]
+    fn the_least_memory_is_one_that_would_do() {
+        for engine_mib in [1, 65, 2_200] {
+            let engine_bytes = engine_mib << 20;
+            for users in [1, 3] {
+                let budget = MemoryBudget::new(1 << 20).one_of(users);
+                let least_bytes = budget.least_engine_mib(engine_bytes) << 20;
+                let fitting = MemoryBudget::new(least_bytes).one_of(users);
+                assert!(fitting.engine_bytes() >= engine_bytes);
+                let lower = MemoryBudget::new(least_bytes - (64 << 20)).one_of(users);
+                assert!(lower.engine_bytes() <= engine_bytes);
+            }
+        }
+        for needed_mib in [300, 8_192] {
+            let shortage = MemoryShortage {
+                needed_bytes: needed_mib << 20,
+                held_bytes: 100 << 20,
+                limit_bytes: 64 << 20,
+            };
+            let total_bytes = shortage.needed_bytes + shortage.held_bytes;
+            let least_bytes = shortage.least_mib() << 20;
+            assert!(MemoryBudget::new(least_bytes).promised_bytes() >= total_bytes);
+            let lower = MemoryBudget::new(least_bytes - (64 << 20));
+            assert!(lower.promised_bytes() <= total_bytes);
+        }
+    }
+}
