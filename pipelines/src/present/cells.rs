@@ -17,7 +17,8 @@ const NO_LENGTH: &str = "<invalid>";
 /// Words for a value that has no text.
 const NO_TEXT: &str = "beyond the calendar";
 
-/// Texts of the values of a column. Times beyond the calendar are told in their unit since 1970-01-01 or midnight, as `7 us`.
+/// Texts of the values of a column. Times beyond the calendar are told in their unit, since 1970-01-01 or midnight, as
+/// `7 us`.
 pub struct CellTexts<'c> {
     column: &'c ArrayRef,
     values: ArrayFormatter<'c>,
