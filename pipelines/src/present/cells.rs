@@ -41,7 +41,10 @@ impl<'c> CellTexts<'c> {
 }
 
 fn options() -> FormatOptions<'static> {
-    FormatOptions::default().with_null("null")
+    // Errors of values inside of others are errors, and no texts.
+    FormatOptions::default()
+        .with_null("null")
+        .with_display_error(false)
 }
 
 /// The text of the only value of a column, with times as texts.
