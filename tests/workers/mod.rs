@@ -1,0 +1,9 @@
+//! Runs on worker processes, which give the same bits, die, and believe their own.
+
+mod authentication;
+pub mod feeds;
+mod forecasts;
+pub mod runs;
+mod separate_hosts;
+mod sql_queries;
+mod trainings;
