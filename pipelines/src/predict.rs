@@ -16,8 +16,8 @@ use forebay_plan::{ConfiguredTransform, FUTURE_PART, unknown_column};
 use forebay_run::{
     Artifact, ForecastColumns, ForecastFormat, ForecastRequest, HORIZON_STEP, LoadedModel,
     Manifest, ModelClasses, ModelPredictor, PredictTransform, Predictions, RunReport, ServedRows,
-    ServingModel, ServingReference, Session, TargetStage, output_root, portable_artifact_steps,
-    prediction_fields, target_stages,
+    ServingModel, ServingReference, Session, TargetFunction, TargetStage, output_root,
+    portable_artifact_steps, prediction_fields, target_stages,
 };
 use forebay_storage::{StorageClient, StorageLocation};
 use forebay_transforms::SelectColumns;
@@ -250,7 +250,13 @@ impl TrainedModel {
         let dense = card.shape.dense.iter().map(|field| &field.column);
         let ids = card.shape.embeddings.iter();
         let ids = ids.map(|embedding| &embedding.column);
-        let columns: Vec<String> = dense.chain(ids).cloned().collect();
+        let target = self.target_stages()?;
+        // Earlier values, which differences need, are no part of a file.
+        let stages = target
+            .iter()
+            .filter(|stage| stage.function != TargetFunction::Difference);
+        let parameters = stages.flat_map(|stage| &stage.parameters);
+        let columns: Vec<String> = dense.chain(ids).chain(parameters).cloned().collect();
         let steps = portable_artifact_steps(
             &self.artifact,
             &forebay_transforms::registry(),
@@ -258,7 +264,7 @@ impl TrainedModel {
             &card.origin.from,
             &columns,
         )?;
-        onnx_model(&self.predictor, part, Some(&steps), &self.target_stages()?)
+        onnx_model(&self.predictor, part, Some(&steps), &target)
     }
 
     /// The model alone as a file of ONNX: it takes the columns that its step delivers.

@@ -344,13 +344,13 @@ fn features_become_columns_of_the_source_again() {
     let shop = TestDirectory::new();
     shop.write(
         "sales.csv",
-        "item,price,qty,weight,size,age\napple,1.0,3,-0.5,1.0,0.5\npear,3.0,,2.0,2.0,2.0\n\
-         plum,1.0,8,0.0,4.0,3.0\napple,3.0,1,7.0,8.0,9.0\n",
+        "item,price,qty,weight,size,age,grade\napple,1.0,3,-0.5,1.0,0.5,20\npear,3.0,,2.0,2.0,2.0,10\n\
+         plum,1.0,8,0.0,4.0,3.0,10\napple,3.0,1,7.0,8.0,9.0,30\n",
     );
     shop.write(
         "spec.yaml",
         "version: 1\nname: shop\nsources: { sales: { csv: { path: sales.csv } } }\n\
-         steps: { f: { from: sales, do: [ { vocabulary: { columns: [item] } }, \
+         steps: { f: { from: sales, do: [ { vocabulary: { columns: [item] } }, { ordinal: { columns: [grade] } }, \
          { standardize: { columns: [price] } }, { rename: { qty: sold } }, { power: { columns: [weight] } }, \
          { g_and_h: { columns: [size] } }, { normal_quantiles: { columns: [age] } }, \
          { clip: { columns: [price], max: 5, suffix: _clipped } } ] } }\n\
@@ -375,7 +375,7 @@ fn features_become_columns_of_the_source_again() {
         "--source",
         "out",
         "--columns",
-        "item,price,sold,weight,size,age",
+        "item,price,sold,weight,size,age,grade",
     ])
     .expect(0);
     let rows = shop.rows("back");
@@ -383,6 +383,7 @@ fn features_become_columns_of_the_source_again() {
         ("item", ["apple", "pear", "plum", "apple"]),
         ("price", ["1.0", "3.0", "1.0", "3.0"]),
         ("qty", ["3", "", "8", "1"]),
+        ("grade", ["20", "10", "10", "30"]),
     ];
     assert_eq!(rows.num_columns(), columns.len() + 3);
     for (name, values) in columns {

@@ -160,7 +160,10 @@ pub use pass::{
     AnalyzerLane, ColumnScan, LearnWork, Pass, PassWork, ScanStream, SinkWork, needed_ops,
 };
 pub use portable::{PortableColumn, PortableStep, PortableSteps, portable_steps};
-pub use portable_map::{NumberExpr, PortableMap, TextBuckets, TextIds, WayBack};
+pub use portable_map::{
+    CategoryNumbers, KeptTexts, KeyNumbers, NumberByKeys, NumberExpr, PartIndicators, PortableMap,
+    TextBuckets, TextIds, WayBack,
+};
 pub use program::{IsKnown, Program, compile, compile_analyzers};
 pub use query::{INTEGER_SUM, refuse_writing};
 pub use refit::StepRefit;

@@ -33,7 +33,7 @@ pub type LowerGather = Arc<dyn Fn(Vec<LogicalPlan>) -> Result<LogicalPlan> + Sen
 pub type LowerMap = Arc<dyn Fn(&[Arc<Finding>]) -> Result<LoweredMap> + Send + Sync>;
 
 /// Describes a computation; called by exports alone, since the description of a vocabulary copies it.
-pub type DescribeMap = Arc<dyn Fn() -> PortableMap + Send + Sync>;
+pub type DescribeMap = Arc<dyn Fn() -> Result<PortableMap> + Send + Sync>;
 
 /// The result of `LowerMap`.
 #[derive(Clone)]
@@ -73,7 +73,15 @@ impl LoweredMap {
     }
 
     /// Sets the computation that exports repeat.
-    pub fn portable(mut self, describe: impl Fn() -> PortableMap + Send + Sync + 'static) -> Self {
+    pub fn portable(self, describe: impl Fn() -> PortableMap + Send + Sync + 'static) -> Self {
+        self.portable_within_limits(move || Ok(describe()))
+    }
+
+    /// Sets the computation that exports repeat, unless it is beyond their limits.
+    pub fn portable_within_limits(
+        mut self,
+        describe: impl Fn() -> Result<PortableMap> + Send + Sync + 'static,
+    ) -> Self {
         self.portable = Some(Arc::new(describe));
         self
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use arrow::datatypes::Field;
 use forebay_model::{Fault, Finding, Result, codes};
 
+use crate::hidden_columns::is_hidden;
 use crate::{
     AnalyzerId, BoundOp, BoundPipeline, MapOp, OpStream, PlanOp, PortableMap, slice_for_columns,
 };
@@ -22,8 +23,8 @@ pub enum PortableStep {
 /// A computed column.
 #[derive(Debug, Clone)]
 pub struct PortableColumn {
-    /// The column that is read
-    pub from: String,
+    /// The columns that are read: one, or the keys of a look-up
+    pub reads: Vec<String>,
     /// The column that is written
     pub output: Field,
     /// The computation
@@ -92,10 +93,12 @@ fn add_step(
         PlanOp::Map(map) => {
             let mut writes = map.writes.iter();
             if writes.any(|field| needed.contains(field.name())) {
-                let column = portable_column(op, map, finding)?;
-                needed.remove(column.output.name());
-                needed.insert(column.from.clone());
-                portable.steps.push(PortableStep::Compute(column));
+                for column in portable_columns(op, map, finding)? {
+                    if needed.remove(column.output.name()) {
+                        needed.extend(column.reads.iter().cloned());
+                        portable.steps.push(PortableStep::Compute(column));
+                    }
+                }
             }
         }
         PlanOp::Project(columns) => {
@@ -104,6 +107,9 @@ fn add_step(
                 if needed.remove(new) {
                     renamed.push((old.clone(), new.clone()));
                 }
+            }
+            for name in needed.iter().filter(|name| is_hidden(name)) {
+                renamed.push((name.clone(), name.clone()));
             }
             needed.extend(renamed.iter().map(|(old, _)| old.clone()));
             portable.steps.push(PortableStep::Rename(renamed));
@@ -117,33 +123,51 @@ fn add_step(
     Ok(())
 }
 
-fn portable_column(
+/// The computation of each column that the operation writes. Where it writes several, it reads none of them.
+fn portable_columns(
     op: &BoundOp,
     map: &MapOp,
     finding: &dyn Fn(AnalyzerId) -> Result<Arc<Finding>>,
-) -> Result<PortableColumn> {
+) -> Result<Vec<PortableColumn>> {
     let findings: Vec<Arc<Finding>> = op
         .asks
         .iter()
         .map(|analyzer| finding(*analyzer))
         .collect::<Result<_>>()?;
     let lowered = (map.lower)(&findings)?;
-    match (
-        map.reads.as_slice(),
-        map.writes.as_slice(),
-        lowered.portable,
-    ) {
-        ([from], [output], Some(describe)) => Ok(PortableColumn {
-            from: from.clone(),
+    let maps = match lowered.portable {
+        Some(describe) => match describe().map_err(|fault| fault.step(&op.label))? {
+            PortableMap::Columns(maps) => maps,
+            single => vec![single],
+        },
+        None => Vec::new(),
+    };
+    let mut writes = map.writes.iter();
+    let replaces_input = writes.any(|output| map.reads.contains(output.name()));
+    let reads_all = maps
+        .iter()
+        .all(|map_of_one| map_of_one.read_count() == map.reads.len());
+    if maps.len() != map.writes.len() || !reads_all || (replaces_input && maps.len() > 1) {
+        return Err(not_portable_or(op, lowered.portable_instead));
+    }
+    let mut columns = Vec::with_capacity(maps.len());
+    for (output, map_of_one) in map.writes.iter().zip(maps) {
+        columns.push(PortableColumn {
+            reads: map.reads.clone(),
             output: output.clone(),
-            map: describe(),
-        }),
-        _ => Err(match lowered.portable_instead {
-            Some(remedy) => not_portable(op).hint(format!(
-                "{remedy}, or export the model alone with `--without-steps`"
-            )),
-            None => not_portable(op),
-        }),
+            map: map_of_one,
+        });
+    }
+    Ok(columns)
+}
+
+/// The fault of an operation, with its remedy where it has one.
+fn not_portable_or(op: &BoundOp, remedy: Option<&'static str>) -> Fault {
+    match remedy {
+        Some(remedy) => not_portable(op).hint(format!(
+            "{remedy}, or export the model alone with `--without-steps`"
+        )),
+        None => not_portable(op),
     }
 }
 

@@ -153,8 +153,19 @@ impl InverseStep {
                 Some(InverseStep::Texts(texts.collect()))
             }
             PortableMap::WayBack(way_back) => Some(InverseStep::WayBack(way_back.clone())),
-            // Several texts share a bucket, and several numbers a bin.
-            PortableMap::Buckets(_) | PortableMap::Bins(_) => None,
+            // Several texts share a bucket, several numbers a bin, and several categories a number.
+            PortableMap::Buckets(_)
+            | PortableMap::Bins(_)
+            | PortableMap::Ranks(_)
+            | PortableMap::Texts(_)
+            | PortableMap::CategoryNumbers(_)
+            | PortableMap::KeyNumbers(_)
+            | PortableMap::NumberByKeys(_)
+            | PortableMap::Indicators(_)
+            | PortableMap::Parts(_)
+            | PortableMap::PartIndicators(_)
+            | PortableMap::Missing
+            | PortableMap::Columns(_) => None,
         }
     }
 

@@ -114,9 +114,9 @@ pub use forebay_feed::{
 };
 pub use forebay_model::Interval;
 pub use forebay_plan::{
-    FeatureFacts, HORIZON_STEP, NumberExpr, PortableColumn, PortableMap, PortableStep,
-    PortableSteps, StepColumns, StepStrategy, TargetFunction, TargetStage, TextBuckets, TextIds,
-    is_pattern,
+    CategoryNumbers, FeatureFacts, HORIZON_STEP, KeptTexts, KeyNumbers, NumberByKeys, NumberExpr,
+    PartIndicators, PortableColumn, PortableMap, PortableStep, PortableSteps, StepColumns,
+    StepStrategy, TargetFunction, TargetStage, TextBuckets, TextIds, is_pattern,
 };
 pub use forebay_storage::DriftMeasures;
 pub use function_check::CheckedFunction;

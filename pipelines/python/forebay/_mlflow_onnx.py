@@ -34,6 +34,8 @@ class OnnxModel(PythonModel):  # type: ignore[misc]
 
 def _tensor(values: Any, column: dict[str, Any]) -> Any:
     """The values of a column in its type."""
+    if len(column["shape"]) > 1 and column["type"] == "string":
+        return _padded(values)
     if len(column["shape"]) > 1:
         return numpy.stack([numpy.asarray(row, column["type"]) for row in values])
     if column["type"] == "string":
@@ -42,6 +44,16 @@ def _tensor(values: Any, column: dict[str, Any]) -> Any:
     if column["type"] == "int64":
         return numbers.fillna(-1).to_numpy(dtype=numpy.int64)
     return numbers.to_numpy(dtype=column["type"], na_value=numpy.nan)
+
+
+def _padded(values: Any) -> Any:
+    """Lists of texts as rows of one length, with empty texts at the ends of shorter ones."""
+    lists = [[] if row is None or numpy.ndim(row) == 0 else list(row) for row in values]
+    width = max([1, *map(len, lists)])
+    padded = numpy.full((len(lists), width), "", dtype=object)
+    for number, texts in enumerate(lists):
+        padded[number, : len(texts)] = ["" if pandas.isna(text) else str(text) for text in texts]
+    return padded
 
 
 mlflow.models.set_model(OnnxModel())

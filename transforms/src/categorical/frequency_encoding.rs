@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, ArrowPrimitiveType, AsArray};
+use arrow::array::{ArrayRef, ArrowPrimitiveType, AsArray, UInt64Array};
 use arrow::datatypes::{DataType, Field, Float64Type, Int64Type, UInt64Type};
 use forebay_analyze::{ColumnCounts, TokenVocabulary, VocabularyOrder};
-use forebay_model::{Finding, Result, StringColumn};
+use forebay_model::{Result, StringColumn};
 use forebay_plan::{
-    AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp,
-    RowMark, Transform,
+    AnalyzerRequest, BindScope, CategoryNumbers, ColumnSelector, ConfiguredTransform, LoweredMap,
+    MapOp, PlanOp, PortableMap, RowMark, Transform,
 };
 use forebay_setters::Setters;
 use schemars::JsonSchema;
@@ -100,13 +100,32 @@ impl FrequencyEncoding {
         let output = output_field(field, &self.suffix, out_type);
         let map = MapOp::fitted([field.name()], [output], requests, move |findings| {
             let vocabulary = finding_at(findings, 0)?;
-            Ok(match compute {
-                CategoryFrequency::Count => lookup::<Int64Type>(vocabulary, |count| count as i64)?,
+            let tokens = Arc::new(TokenIndex::from_finding(vocabulary)?);
+            let counts = vocabulary.column("count")?;
+            let counts = counts.as_primitive::<UInt64Type>().clone();
+            // A count is a share of 1.
+            let (map, whole) = match compute {
+                CategoryFrequency::Count => {
+                    let map = lookup::<Int64Type>(&tokens, &counts, |count| count as i64);
+                    (map, 1)
+                }
                 CategoryFrequency::Share => {
                     let values = value_count(finding_at(findings, 1)?)?;
-                    lookup::<Float64Type>(vocabulary, move |count| count as f64 / values as f64)?
+                    let map = lookup::<Float64Type>(&tokens, &counts, |count| {
+                        count as f64 / values as f64
+                    });
+                    (map, values)
                 }
-            })
+            };
+            Ok(map.portable(move || {
+                let numbers = counts.values().iter();
+                PortableMap::CategoryNumbers(CategoryNumbers {
+                    tokens: tokens.to_texts(),
+                    numbers: numbers.map(|count| *count as f64 / whole as f64).collect(),
+                    default: 0.0,
+                    missing: f64::NAN,
+                })
+            }))
         });
         PlanOp::Map(map.marking([RowMark::Unknown]))
     }
@@ -114,14 +133,14 @@ impl FrequencyEncoding {
 
 /// A kernel that looks up a number of each category's count, 0 for categories without one, and marks these.
 fn lookup<T: ArrowPrimitiveType>(
-    vocabulary: &Finding,
+    tokens: &Arc<TokenIndex>,
+    counts: &UInt64Array,
     number: impl Fn(u64) -> T::Native,
-) -> Result<LoweredMap> {
-    let counts = vocabulary.column("count")?.as_primitive::<UInt64Type>();
+) -> LoweredMap {
     let numbers: Vec<T::Native> = counts.values().iter().map(|count| number(*count)).collect();
-    let tokens = TokenIndex::from_finding(vocabulary)?;
+    let tokens = tokens.clone();
     let cache = DictionaryCache::<T>::default();
-    Ok(LoweredMap::new(move |inputs, _| {
+    LoweredMap::new(move |inputs, _| {
         let of_text = |text: &str| {
             let position = tokens.find(text);
             let number = position.and_then(|position| numbers.get(position as usize));
@@ -131,5 +150,5 @@ fn lookup<T: ArrowPrimitiveType>(
         let gathered: ArrayRef = Arc::new(gathered);
         let marks = mark_values::<T>(&gathered, |number| number == T::Native::default())?;
         Ok(vec![gathered, marks])
-    }))
+    })
 }

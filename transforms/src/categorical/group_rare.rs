@@ -7,8 +7,8 @@ use arrow::datatypes::{DataType, Field, Int32Type, UInt64Type};
 use forebay_analyze::{ColumnCounts, TokenVocabulary, VocabularyOrder};
 use forebay_model::{Fault, Finding, Result, StringColumn, TextRef};
 use forebay_plan::{
-    AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp,
-    RowMark, Transform,
+    AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, KeptTexts, LoweredMap, MapOp,
+    PlanOp, PortableMap, RowMark, Transform,
 };
 use forebay_setters::Setters;
 use schemars::JsonSchema;
@@ -111,9 +111,11 @@ impl GroupRare {
             let is_frequent = |count: u64| count as f64 / values as f64 >= min_share;
             let texts = frequent_texts(finding_at(findings, 0)?, is_frequent, &other)?;
             let other_id = texts.len() as i32 - 1;
-            let tokens = TokenIndex::new(texts.clone())?;
+            let tokens = Arc::new(TokenIndex::new(texts.clone())?);
+            let all_tokens = tokens.clone();
+            let other = other.clone();
             let cache = DictionaryCache::<Int32Type>::default();
-            Ok(LoweredMap::new(move |inputs, _| {
+            let grouping = LoweredMap::new(move |inputs, _| {
                 let ids = cache.gather(&StringColumn::of(&inputs[0])?, |text| {
                     let position = tokens.find(text).map(|position| position as i32);
                     Ok(Some(position.unwrap_or(other_id)))
@@ -123,6 +125,13 @@ impl GroupRare {
                 let marks = mark_values::<Int32Type>(&ids, |id| id == other_id)?;
                 let grouped: ArrayRef = Arc::new(grouped);
                 Ok(vec![grouped, marks])
+            });
+            Ok(grouping.portable(move || {
+                let mut texts = all_tokens.to_texts();
+                // That of all others is the last one.
+                texts.pop();
+                let other = other.clone();
+                PortableMap::Texts(KeptTexts { texts, other })
             }))
         });
         PlanOp::Map(map.marking([RowMark::Unknown]))

@@ -11,8 +11,8 @@ use arrow::datatypes::{DataType, Field, UInt32Type};
 use forebay_analyze::{TokenVocabulary as Tally, VocabularyOrder};
 use forebay_model::{Fault, Result, StringColumn, codes, type_words};
 use forebay_plan::{
-    AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp,
-    RowMark, Transform, admit_output,
+    AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp,
+    PartIndicators, PlanOp, PortableMap, RowMark, Transform, admit_output,
 };
 use forebay_setters::Setters;
 use schemars::JsonSchema;
@@ -102,7 +102,8 @@ impl Transform for MultiHot {
                     let list =
                         DataType::List(Arc::new(Field::new_list_field(DataType::Utf8, true)));
                     let delimiter = delimiter.clone();
-                    ops.push(PlanOp::Map(MapOp::new(
+                    let form = PortableMap::Parts(delimiter.clone());
+                    let split = MapOp::new(
                         [name],
                         [Field::new(&parts, list, true)],
                         move |inputs, _| {
@@ -111,7 +112,8 @@ impl Transform for MultiHot {
                                 .map(|column| split_text(column, &delimiter))
                                 .collect()
                         },
-                    )));
+                    );
+                    ops.push(PlanOp::Map(split.portable(form)));
                     ops.push(self.indicator_op(name, &parts)?);
                 }
                 _ => {
@@ -190,6 +192,7 @@ impl MultiHot {
         let map = MapOp::new([list], fields, move |inputs, _| {
             multi_hot_columns(&inputs[0], &tokens, count)
         });
+        let map = map.portable(portable_columns(categories.to_vec(), count));
         Ok(PlanOp::Map(map.marking([RowMark::Unknown])))
     }
 
@@ -203,10 +206,12 @@ impl MultiHot {
             numbered_fields(name, columns_max, &self.suffix),
             [AnalyzerRequest::new(self.tally(Some(top_k)), [list])],
             move |findings| {
-                let tokens = TokenIndex::from_finding(finding_at(findings, 0)?)?;
-                Ok(LoweredMap::new(move |inputs, _| {
+                let tokens = Arc::new(TokenIndex::from_finding(finding_at(findings, 0)?)?);
+                let all_tokens = tokens.clone();
+                let columns = LoweredMap::new(move |inputs, _| {
                     multi_hot_columns(&inputs[0], &tokens, columns_max)
-                }))
+                });
+                Ok(columns.portable(move || portable_columns(all_tokens.to_texts(), columns_max)))
             },
         );
         PlanOp::Map(map.marking([RowMark::Unknown]))
@@ -231,27 +236,49 @@ impl MultiHot {
         if let Some(categories) = &self.categories {
             let tokens = TokenIndex::new(Arc::new(StringArray::from(categories.clone())))?;
             let field = vector_field(&output, tokens.len())?;
+            let form = portable_vector(categories.clone(), reads.len());
             let map = MapOp::new(reads, [field], move |inputs, _| {
                 multi_hot_vectors(&inputs[0], &tokens)
             });
+            let map = map.portable(form);
             return Ok(PlanOp::Map(map.marking([RowMark::Unknown])));
         }
         let tally = self.tally(self.top_k);
         let field = vector_field(&output, 0)?;
+        let read_count = reads.len();
         let map = MapOp::fitted(
             reads,
             [field],
             [AnalyzerRequest::new(tally, [list]).row_columns(["token"])],
             move |findings| {
-                let tokens = TokenIndex::from_finding(finding_at(findings, 0)?)?;
+                let tokens = Arc::new(TokenIndex::from_finding(finding_at(findings, 0)?)?);
+                let all_tokens = tokens.clone();
                 let field = vector_field(&output, tokens.len())?;
                 let vectors =
                     LoweredMap::new(move |inputs, _| multi_hot_vectors(&inputs[0], &tokens));
-                Ok(vectors.fields(vec![field]))
+                let vectors = vectors.fields(vec![field]);
+                Ok(vectors.portable(move || portable_vector(all_tokens.to_texts(), read_count)))
             },
         );
         Ok(PlanOp::Map(map.marking([RowMark::Unknown])))
     }
+}
+
+/// A vector of categories in terms that exports have.
+fn portable_vector(tokens: Vec<String>, read_count: usize) -> PortableMap {
+    PortableMap::PartIndicators(PartIndicators { tokens, read_count })
+}
+
+/// A column for each of the first categories, and columns of zeros behind them, in terms that exports have.
+fn portable_columns(tokens: Vec<String>, columns: usize) -> PortableMap {
+    let mut tokens = tokens.into_iter();
+    let mut maps = Vec::with_capacity(columns);
+    for _ in 0..columns {
+        // No part is empty.
+        let token = tokens.next().unwrap_or_default();
+        maps.push(portable_vector(vec![token], 1));
+    }
+    PortableMap::Columns(maps)
 }
 
 fn split_text(column: &ArrayRef, delimiter: &str) -> Result<ArrayRef> {

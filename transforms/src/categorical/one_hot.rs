@@ -7,8 +7,8 @@ use arrow::datatypes::{DataType, Field, UInt32Type};
 use forebay_analyze::{TokenVocabulary as Tally, VocabularyOrder};
 use forebay_model::{Fault, Result, StringColumn, codes};
 use forebay_plan::{
-    AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp,
-    RowMark, Transform, admit_output,
+    AnalyzerRequest, BindScope, CategoryNumbers, ColumnSelector, ConfiguredTransform, LoweredMap,
+    MapOp, PlanOp, PortableMap, RowMark, Transform, admit_output,
 };
 use forebay_setters::Setters;
 use schemars::JsonSchema;
@@ -198,9 +198,18 @@ impl OneHot {
             numbered_fields(field.name(), columns_max, &self.suffix),
             [AnalyzerRequest::new(self.tally(Some(top_k)), reads).row_columns(["token"])],
             move |findings| {
-                let tokens = TokenIndex::from_finding(finding_at(findings, 0)?)?;
-                Ok(LoweredMap::new(move |inputs, _| {
+                let tokens = Arc::new(TokenIndex::from_finding(finding_at(findings, 0)?)?);
+                let all_tokens = tokens.clone();
+                let columns = LoweredMap::new(move |inputs, _| {
                     indicator_columns(&inputs[0], &tokens, columns_max)
+                });
+                Ok(columns.portable(move || {
+                    let mut categories = all_tokens.to_texts().into_iter();
+                    let mut maps = Vec::with_capacity(columns_max);
+                    for _ in 0..columns_max {
+                        maps.push(portable_indicator(categories.next()));
+                    }
+                    PortableMap::Columns(maps)
                 }))
             },
         );
@@ -218,6 +227,7 @@ impl OneHot {
             let map = MapOp::new(reads, [output], move |inputs, _| {
                 one_hot_vectors(&inputs[0], &tokens)
             });
+            let map = map.portable(PortableMap::Indicators(categories.to_vec()));
             return Ok(PlanOp::Map(map.marking([RowMark::Unknown])));
         }
         let tally = self.tally(self.top_k);
@@ -227,11 +237,13 @@ impl OneHot {
             [output],
             [AnalyzerRequest::new(tally, reads).row_columns(["token"])],
             move |findings| {
-                let tokens = TokenIndex::from_finding(finding_at(findings, 0)?)?;
+                let tokens = Arc::new(TokenIndex::from_finding(finding_at(findings, 0)?)?);
+                let all_tokens = tokens.clone();
                 let field = vector_field(&name, tokens.len())?;
                 let vectors =
                     LoweredMap::new(move |inputs, _| one_hot_vectors(&inputs[0], &tokens));
-                Ok(vectors.fields(vec![field]))
+                let vectors = vectors.fields(vec![field]);
+                Ok(vectors.portable(move || PortableMap::Indicators(all_tokens.to_texts())))
             },
         );
         Ok(PlanOp::Map(map.marking([RowMark::Unknown])))
@@ -312,6 +324,17 @@ pub(super) fn float_columns(columns: Vec<Vec<f32>>) -> Vec<ArrayRef> {
     arrays
 }
 
+/// 1 for one category and 0 for others, in terms that exports have; 0 for all without a category.
+fn portable_indicator(category: Option<String>) -> PortableMap {
+    let tokens: Vec<String> = category.into_iter().collect();
+    PortableMap::CategoryNumbers(CategoryNumbers {
+        numbers: vec![1.0; tokens.len()],
+        tokens,
+        default: 0.0,
+        missing: 0.0,
+    })
+}
+
 /// The column of a category. It counts the values that are not among the `listed` categories.
 fn indicator_op(
     field: &Field,
@@ -321,6 +344,7 @@ fn indicator_op(
 ) -> PlanOp {
     let name = output_name(&format!("{}_{category}", field.name()), suffix);
     let category = category.to_owned();
+    let form = portable_indicator(Some(category.clone()));
     let counts_unlisted = listed.is_some();
     let map = MapOp::new(
         [field.name()],
@@ -338,6 +362,7 @@ fn indicator_op(
             Ok(outputs)
         },
     );
+    let map = map.portable(form);
     if counts_unlisted {
         return PlanOp::Map(map.marking([RowMark::Unknown]));
     }

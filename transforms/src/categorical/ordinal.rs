@@ -101,11 +101,9 @@ impl OrdinalEncoder {
         };
         if let Some(categories) = &self.categories {
             let categories = StringArray::from(categories.clone());
-            let is_text = field.data_type().is_string();
             let tokens = Arc::new(TokenIndex::new(Arc::new(categories))?);
             let map = MapOp::fitted([name.clone()], [output], [], move |_| {
-                let lookup = ordinal_lookup(tokens.clone(), unknown, dtype, name.clone(), is_text);
-                Ok(lookup)
+                Ok(ordinal_lookup(tokens.clone(), unknown, dtype, name.clone()))
             });
             return Ok(PlanOp::Map(self.counted(map.written_nulls(nulls))));
         }
@@ -124,15 +122,8 @@ impl OrdinalEncoder {
                     finding_at(findings, 0)?.column("token")?,
                     &values,
                 )?)?;
-                let is_text = values.is_string();
                 let tokens = Arc::new(tokens);
-                Ok(ordinal_lookup(
-                    tokens,
-                    unknown,
-                    dtype,
-                    name.clone(),
-                    is_text,
-                ))
+                Ok(ordinal_lookup(tokens, unknown, dtype, name.clone()))
             },
         );
         Ok(PlanOp::Map(self.counted(map.written_nulls(nulls))))
@@ -148,15 +139,11 @@ impl OrdinalEncoder {
     }
 }
 
-/// Id of values that are missing or that have no id, in other runtimes.
-const PORTABLE_MISSING_ID: i64 = -1;
-
 fn ordinal_lookup(
     tokens: Arc<TokenIndex>,
     unknown: UnknownPolicy,
     dtype: IdType,
     name: String,
-    is_text: bool,
 ) -> LoweredMap {
     let all_tokens = tokens.clone();
     let lookup = LoweredMap::new(move |inputs, _| {
@@ -165,15 +152,12 @@ fn ordinal_lookup(
         };
         ordinal_ids(column, &tokens, unknown, dtype, &name)
     });
-    if !is_text {
-        return lookup;
-    }
     lookup.portable(move || {
         let tokens = all_tokens.to_texts();
         let default = match unknown {
-            UnknownPolicy::Value(value) => i64::from(value),
+            UnknownPolicy::Value(value) => Some(i64::from(value)),
             // A graph raises no fault.
-            UnknownPolicy::Missing | UnknownPolicy::Error => PORTABLE_MISSING_ID,
+            UnknownPolicy::Missing | UnknownPolicy::Error => None,
         };
         PortableMap::Ids(TextIds {
             ids: (0..tokens.len() as i64).collect(),

@@ -316,11 +316,11 @@ impl TokenIds {
         TextIds {
             ids: tokens.iter().map(|token| self.id(token)).collect(),
             tokens,
-            default: if self.buckets == 0 {
+            default: Some(if self.buckets == 0 {
                 self.default
             } else {
                 self.others
-            },
+            }),
         }
     }
 }

@@ -162,7 +162,7 @@ impl Transform for Impute {
         for field in fields {
             if self.indicator {
                 let indicator = format!("{}_missing", field.name());
-                ops.push(PlanOp::Map(indicator_map(field.name(), indicator)));
+                ops.push(PlanOp::Map(indicator_map(field, indicator)));
             }
             let filled = ValueCount::new(RowChange::Imputed, count_filled);
             let map = if self.by.is_empty() {

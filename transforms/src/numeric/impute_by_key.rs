@@ -1,14 +1,16 @@
 //! Missing values of a key, filled by a number of its other values.
 
+use std::sync::Arc;
+
 use arrow::array::{Array, ArrayRef, BooleanArray, Float64Array};
 use arrow::compute::cast;
 use arrow::compute::kernels::zip::zip;
 use arrow::datatypes::{DataType, Field};
-use forebay_model::{Fault, Finding, Result};
-use forebay_plan::{AnalyzerRequest, LoweredMap, MapOp, WrittenNulls};
+use forebay_model::{Fault, Result};
+use forebay_plan::{AnalyzerRequest, LoweredMap, MapOp, NumberExpr, WrittenNulls};
 
 use super::missing_indicator::missing_mask;
-use crate::shared::{KeyIndex, doubles, finding_at};
+use crate::shared::{KeyIndex, doubles, finding_at, portable_by_keys};
 
 /// A number of each key, and that of all rows.
 pub(super) struct KeyNumberRequests {
@@ -32,24 +34,42 @@ pub(super) fn fill_by_key(reads: Vec<String>, output: Field, requests: KeyNumber
     } = requests;
     let map = MapOp::fitted(reads, [output], [by_key, total], move |findings| {
         let keyed = finding_at(findings, 0)?;
-        let numbers = KeyNumbers {
-            index: key_index(keyed, key_count)?,
+        let key_columns = keyed.table().columns()[..key_count].to_vec();
+        let numbers = Arc::new(KeyNumbers {
+            index: KeyIndex::new(&key_columns, |_, _| Ok(()))?,
             numbers: doubles(keyed.column(key_number)?)?,
             total: finding_at(findings, 1)?.number(total_number)?,
-        };
+        });
+        let numbers_of_keys = numbers.clone();
         let fits = fits.clone();
-        Ok(LoweredMap::new(move |inputs, _| {
+        let is_portable = fits.is_floating();
+        let filled = LoweredMap::new(move |inputs, _| {
             let Some((column, keys)) = inputs.split_first() else {
                 return Err(Fault::internal("there is no column to fill"));
             };
             Ok(vec![numbers.fill(column, keys, &fits)?])
+        });
+        if !is_portable {
+            return Ok(filled);
+        }
+        Ok(filled.portable_within_limits(move || {
+            let mut expressions = Vec::with_capacity(numbers_of_keys.numbers.len());
+            for row in 0..numbers_of_keys.numbers.len() {
+                expressions.push(filled_with(numbers_of_keys.of_key(Some(row as u32))));
+            }
+            portable_by_keys(
+                &key_columns,
+                expressions,
+                filled_with(numbers_of_keys.total),
+            )
         }))
     });
     map.written_nulls(WrittenNulls::Filled)
 }
 
-fn key_index(finding: &Finding, key_count: usize) -> Result<KeyIndex> {
-    KeyIndex::new(&finding.table().columns()[..key_count], |_, _| Ok(()))
+/// A number in the place of missing ones, in terms that exports have. Without a number, they stay missing.
+fn filled_with(number: Option<f64>) -> NumberExpr {
+    NumberExpr::Input.coalesce(number.unwrap_or(f64::NAN))
 }
 
 /// Learned numbers, null or `None` where nothing was seen.

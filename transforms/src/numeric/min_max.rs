@@ -121,9 +121,10 @@ impl MomentScaler for RangeScaler {
         match scaler {
             MinMaxScaler::Range(min, max) => (input - min) / (max - min) * (hi - lo) + lo,
             MinMaxScaler::Sigmoid => input.sigmoid() * (hi - lo) + lo,
-            MinMaxScaler::Shift(min) => (input - min) * (hi - lo) + lo,
+            // Ranges of one value have the form of others, as keys need it.
+            MinMaxScaler::Shift(min) => (input - min) / 1.0 * (hi - lo) + lo,
             // A missing value times 0 stays missing.
-            MinMaxScaler::Middle => input * 0.0 + (lo + hi) / 2.0,
+            MinMaxScaler::Middle => (input - 0.0) / 1.0 * 0.0 + (lo + hi) / 2.0,
         }
     }
 }

@@ -6,7 +6,9 @@ use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, PrimitiveArray};
 use arrow::compute::{cast, is_null, or};
 use arrow::datatypes::{ArrowPrimitiveType, DataType, Field, Float32Type, Float64Type};
 use forebay_model::Result;
-use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, MapOp, PlanOp, Transform};
+use forebay_plan::{
+    BindScope, ColumnSelector, ConfiguredTransform, MapOp, PlanOp, PortableMap, Transform,
+};
 use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -58,7 +60,7 @@ impl Transform for MissingIndicator {
         let mut ops = Vec::new();
         for field in fields {
             ops.push(PlanOp::Map(indicator_map(
-                field.name(),
+                field,
                 format!("{}{}", field.name(), self.suffix),
             )));
         }
@@ -67,15 +69,21 @@ impl Transform for MissingIndicator {
 }
 
 /// Writes whether each value of a column is missing.
-pub(super) fn indicator_map(column: &str, output: String) -> MapOp {
+pub(super) fn indicator_map(field: &Field, output: String) -> MapOp {
     let output = Field::new(output, DataType::Boolean, false);
-    MapOp::new([column], [output], |inputs, _| {
+    let map = MapOp::new([field.name()], [output], |inputs, _| {
         let mut masks: Vec<ArrayRef> = Vec::new();
         for input in inputs {
             masks.push(Arc::new(missing_mask(input)?));
         }
         Ok(masks)
-    })
+    });
+    // The empty text stands for a missing one in other runtimes, and is a value here.
+    if field.data_type().is_numeric() || *field.data_type() == DataType::Boolean {
+        map.portable(PortableMap::Missing)
+    } else {
+        map
+    }
 }
 
 /// Null or NaN.

@@ -2,7 +2,8 @@
 
 use forebay_model::Result;
 use forebay_plan::{
-    BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp, Transform,
+    BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp, PortableMap,
+    Transform,
 };
 use forebay_setters::Setters;
 use schemars::JsonSchema;
@@ -67,13 +68,28 @@ impl Transform for QuantileRanks {
                     [ask],
                     move |findings| {
                         let boundaries = finding_at(findings, 0)?.numbers("boundary")?;
+                        let edges = boundaries.clone();
+                        let is_portable = are_portable(&boundaries);
                         let out = out.clone();
-                        Ok(LoweredMap::unary(move |column| {
+                        let ranks = LoweredMap::unary(move |column| {
                             map_doubles(column, &out, |x| interpolated_rank(&boundaries, x))
-                        }))
+                        });
+                        if !is_portable {
+                            return Ok(ranks);
+                        }
+                        Ok(ranks.portable(move || PortableMap::Ranks(edges.clone())))
                     },
                 )))
             });
         each.collect()
     }
+}
+
+/// True for boundaries whose distances, times their number, a double holds: other runtimes divide by them.
+fn are_portable(boundaries: &[f64]) -> bool {
+    let intervals = boundaries.len() as f64;
+    boundaries.windows(2).all(|pair| {
+        let is_finite = pair.iter().all(|boundary| boundary.is_finite());
+        !is_finite || ((pair[1] - pair[0]) * intervals).is_finite()
+    })
 }

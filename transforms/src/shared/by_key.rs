@@ -13,6 +13,7 @@ use forebay_plan::{
 
 use super::{
     KeyIndex, doubles, finding_at, float_type, map_doubles, map_doubles_with_row, output_field,
+    portable_by_keys,
 };
 
 /// Moments of a group of values; `None` where no value was seen, and for moments that rows do not take.
@@ -105,19 +106,27 @@ fn scale_by_key<S: MomentScaler>(
     }
     let scaled = MapOp::fitted(reads, [output], [request], move |findings| {
         let finding = finding_at(findings, 0)?;
-        let key_columns = &finding.table().columns()[..key_column_count(finding)];
-        let index = KeyIndex::new(key_columns, |_, _| Ok(()))?;
+        let key_columns = finding.table().columns()[..key_column_count(finding)].to_vec();
+        let index = KeyIndex::new(&key_columns, |_, _| Ok(()))?;
         let mut scalers: Vec<S> = Vec::new();
         for moments in keyed_moments(finding)? {
             scalers.push(scaler(&moments)?);
         }
-        let keyed = KeyedScalers {
+        let keyed = Arc::new(KeyedScalers {
             index,
             scalers,
             unseen,
             out: out.clone(),
-        };
-        Ok(LoweredMap::new(move |inputs, _| keyed.scale(inputs)))
+        });
+        let scalers_of_keys = keyed.clone();
+        let scaled = LoweredMap::new(move |inputs, _| keyed.scale(inputs));
+        Ok(scaled.portable_within_limits(move || {
+            let mut expressions = Vec::with_capacity(scalers_of_keys.scalers.len());
+            for scaler in &scalers_of_keys.scalers {
+                expressions.push(scaler.portable());
+            }
+            portable_by_keys(&key_columns, expressions, scalers_of_keys.unseen.portable())
+        }))
     });
     scaled.marking([RowMark::Unknown])
 }

@@ -9,6 +9,7 @@ mod marked_values;
 mod names;
 mod numbers;
 mod packed_index;
+mod portable_keys;
 mod quantile;
 mod tokens;
 
@@ -21,5 +22,6 @@ pub(crate) use names::{
     bad_value, finding_at, output_field, output_name, refuse_repeated_categories,
 };
 pub(crate) use numbers::{doubles, float_type, map_doubles, map_doubles_with_row, to_float_type};
+pub(crate) use portable_keys::{portable_by_keys, portable_keys};
 pub(crate) use quantile::ask_quantiles;
 pub(crate) use tokens::{DictionaryCache, TokenIndex, gather_ids, murmur3, scaled_hash};

@@ -25,6 +25,9 @@ const RUNTIME_OPERATORS: i64 = 1;
 /// Name of the dimension that counts rows.
 const ROWS: &str = "rows";
 
+/// Name of the dimension that counts the texts of a list.
+const PARTS: &str = "parts";
+
 /// Name of a value in the graph.
 pub type Value = String;
 
@@ -59,6 +62,21 @@ impl GraphBuilder {
         };
         let mut described = described(name, tensor_type, width);
         described["missing"] = missing;
+        self.inputs.push(described);
+        name.to_owned()
+    }
+
+    /// An input of a list of texts per row: shorter lists have empty texts at their ends.
+    pub fn list_input(&mut self, name: &str) -> Value {
+        let parts = DimensionProto {
+            value: Some(DimensionValue::Name(PARTS.to_owned())),
+        };
+        let dimensions = vec![rows_dimension(), parts];
+        let info = value_info_of(name, TensorType::String, dimensions);
+        self.graph.input.push(info);
+        let mut described = described(name, TensorType::String, 1);
+        described["shape"] = json!([ROWS, PARTS]);
+        described["missing"] = json!("");
         self.inputs.push(described);
         name.to_owned()
     }
@@ -252,14 +270,26 @@ fn described(name: &str, tensor_type: TensorType, width: usize) -> Json {
 }
 
 fn value_info(name: &str, tensor_type: TensorType, width: usize) -> ValueInfoProto {
-    let mut dimensions = vec![DimensionProto {
-        value: Some(DimensionValue::Name(ROWS.to_owned())),
-    }];
+    let mut dimensions = vec![rows_dimension()];
     if width != 1 {
         dimensions.push(DimensionProto {
             value: Some(DimensionValue::Size(width as i64)),
         });
     }
+    value_info_of(name, tensor_type, dimensions)
+}
+
+fn rows_dimension() -> DimensionProto {
+    DimensionProto {
+        value: Some(DimensionValue::Name(ROWS.to_owned())),
+    }
+}
+
+fn value_info_of(
+    name: &str,
+    tensor_type: TensorType,
+    dimensions: Vec<DimensionProto>,
+) -> ValueInfoProto {
     let tensor = TensorTypeProto {
         elem_type: tensor_type as i32,
         shape: Some(TensorShapeProto { dim: dimensions }),
@@ -277,6 +307,15 @@ pub fn int_attribute(name: &str, value: i64) -> AttributeProto {
         name: name.to_owned(),
         i: value,
         r#type: AttributeKind::Int as i32,
+        ..AttributeProto::default()
+    }
+}
+
+pub fn string_attribute(name: &str, value: &str) -> AttributeProto {
+    AttributeProto {
+        name: name.to_owned(),
+        s: value.as_bytes().to_vec(),
+        r#type: AttributeKind::String as i32,
         ..AttributeProto::default()
     }
 }

@@ -3,6 +3,7 @@
 //! A model alone takes the features as the step delivers them: float32 numbers with NaN for missing ones, and int64 ids
 //! with -1 for missing ones. With the steps, it takes columns of the source, and results of windows and joins.
 
+mod categories;
 mod classes;
 mod graph;
 mod inputs;
@@ -12,6 +13,7 @@ mod protobuf;
 mod steps;
 mod target;
 mod trees;
+mod typed_value;
 
 use forebay_model::{Fault, Result, codes};
 use forebay_run::{ModelClasses, PortableSteps, TargetStage};
@@ -59,14 +61,14 @@ pub fn onnx_model(
     target: &[TargetStage],
 ) -> Result<Vec<u8>> {
     let card = &predictor.card;
-    let inverse = match steps {
-        Some(_) => TargetInverse::of(target)?,
-        None => TargetInverse::default(),
-    };
     let mut graph = GraphBuilder::new(&card.origin.pipeline);
     let mut columns = match steps {
         Some(steps) => StepColumns::add(&mut graph, steps)?,
         None => StepColumns::none(),
+    };
+    let inverse = match steps {
+        Some(_) => TargetInverse::add(&mut graph, &mut columns, target)?,
+        None => TargetInverse::default(),
     };
     let unit = match &predictor.model {
         PredictorModel::Network(parameters) => {

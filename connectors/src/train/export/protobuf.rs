@@ -73,6 +73,8 @@ pub struct AttributeProto {
     pub name: String,
     #[prost(int64, tag = "3")]
     pub i: i64,
+    #[prost(bytes = "vec", tag = "4")]
+    pub s: Vec<u8>,
     #[prost(message, optional, tag = "5")]
     pub t: Option<TensorProto>,
     #[prost(int64, repeated, tag = "8")]
@@ -88,6 +90,7 @@ pub struct AttributeProto {
 #[derive(Clone, Copy)]
 pub enum AttributeKind {
     Int = 2,
+    String = 3,
     Tensor = 4,
     Ints = 7,
     Strings = 8,

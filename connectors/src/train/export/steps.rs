@@ -5,23 +5,19 @@ use std::collections::BTreeMap;
 use arrow::datatypes::{DataType, Field};
 use forebay_model::{Fault, Result, codes, type_words};
 use forebay_run::{
-    NumberExpr, PortableColumn, PortableMap, PortableStep, PortableSteps, TextBuckets, TextIds,
+    NumberExpr, PortableColumn, PortableMap, PortableStep, PortableSteps, TextBuckets,
 };
 
+use super::categories::{
+    category_numbers, ids_of_categories, indicators, kept_texts, key_numbers, parameters_of_keys,
+    part_indicators,
+};
 use super::graph::{
-    GraphBuilder, Value, doubles, int_attribute, int64s, ints_attribute, strings_attribute,
+    GraphBuilder, Value, doubles, int_attribute, int64s, ints_attribute, string_attribute,
+    strings_attribute,
 };
 use super::protobuf::TensorType;
-
-/// The id of a missing text.
-const MISSING_ID: i64 = -1;
-
-/// A value of the graph with one number or text per row.
-#[derive(Clone)]
-struct TypedValue {
-    value: Value,
-    tensor_type: TensorType,
-}
+use super::typed_value::{MISSING_ID, TypedValue, plain_type, whole_numbers};
 
 /// A column on the way through the steps.
 #[derive(Clone)]
@@ -50,7 +46,7 @@ impl StepColumns {
     /// Adds the nodes of the steps, and inputs for the columns that they read.
     ///
     /// Numbers come as float64, or float32 where the column has that type, with NaN for missing ones; texts as strings,
-    /// where the empty text is a missing one.
+    /// where the empty text is a missing one; lists of texts as rows of strings, with empty texts at their ends.
     pub fn add(graph: &mut GraphBuilder, steps: &PortableSteps) -> Result<StepColumns> {
         let mut columns = BTreeMap::new();
         for field in &steps.inputs {
@@ -62,9 +58,12 @@ impl StepColumns {
             match step {
                 PortableStep::Rename(names) => rename(&mut columns, names)?,
                 PortableStep::Compute(computed) => {
-                    let column = column_of(&columns, &computed.from)?;
-                    let input = read_column(graph, &mut inputs, column)?;
-                    let output = compute(graph, computed, &input)?;
+                    let mut values = Vec::with_capacity(computed.reads.len());
+                    for name in &computed.reads {
+                        let column = column_of(&columns, name)?;
+                        values.push(read_column(graph, &mut inputs, column)?);
+                    }
+                    let output = compute(graph, computed, &values)?;
                     let column = GraphColumn::Computed(output);
                     columns.insert(computed.output.name().clone(), column);
                 }
@@ -94,29 +93,7 @@ impl StepColumns {
                 None => return Ok(graph.input(field.name(), tensor_type, width)),
             },
         };
-        if computed.tensor_type == tensor_type {
-            return Ok(computed.value);
-        }
-        if tensor_type == TensorType::Int64 {
-            return Ok(ids_of_numbers(graph, &computed));
-        }
-        Ok(graph.cast(&computed.value, tensor_type))
-    }
-}
-
-/// Whole numbers as ids.
-fn ids_of_numbers(graph: &mut GraphBuilder, numbers: &TypedValue) -> Value {
-    let numbers = as_doubles(graph, numbers);
-    let missing = graph.double(MISSING_ID as f64);
-    let is_missing = graph.node("IsNaN", &[&numbers]);
-    let ids = graph.node("Where", &[&is_missing, &missing, &numbers]);
-    graph.cast(&ids, TensorType::Int64)
-}
-
-fn as_doubles(graph: &mut GraphBuilder, input: &TypedValue) -> Value {
-    match input.tensor_type {
-        TensorType::Double => input.value.clone(),
-        _ => graph.cast(&input.value, TensorType::Double),
+        Ok(computed.as_type(graph, tensor_type))
     }
 }
 
@@ -134,31 +111,40 @@ fn read_column(
         return Ok(input.clone());
     }
     let tensor_type = input_type(&field)?;
-    let value = graph.input(field.name(), tensor_type, 1);
-    let input = TypedValue { value, tensor_type };
+    let value = if field.data_type().is_nested() {
+        graph.list_input(field.name())
+    } else {
+        graph.input(field.name(), tensor_type, 1)
+    };
+    let input = TypedValue {
+        value,
+        tensor_type,
+        name: field.name().clone(),
+        data_type: field.data_type().clone(),
+    };
     inputs.insert(field.name().clone(), input.clone());
     Ok(input)
 }
 
 fn input_type(field: &Field) -> Result<TensorType> {
-    let data_type = match field.data_type() {
-        DataType::Dictionary(_, values) => values.as_ref(),
-        other => other,
-    };
-    match data_type {
+    match plain_type(field.data_type()) {
         DataType::Float32 => Ok(TensorType::Float),
         DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => Ok(TensorType::String),
-        other if other.is_numeric() || *other == DataType::Boolean => Ok(TensorType::Double),
-        other => {
-            let name = field.name();
-            let message = format!(
-                "`{name}` is {}, which is no input of ONNX",
-                type_words(other)
-            );
-            let fault = Fault::new(codes::UNSUPPORTED, message).column(name);
-            Err(fault.hint("export the model alone with `--without-steps`"))
+        DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _)
+            if plain_type(item.data_type()).is_string() =>
+        {
+            Ok(TensorType::String)
         }
+        other if other.is_numeric() || *other == DataType::Boolean => Ok(TensorType::Double),
+        other => Err(input_fault(field.name(), other)),
     }
+}
+
+fn input_fault(name: &str, data_type: &DataType) -> Fault {
+    let words = type_words(data_type);
+    let message = format!("`{name}` is {words}, which is no input of ONNX");
+    let fault = Fault::new(codes::UNSUPPORTED, message).column(name);
+    fault.hint("export the model alone with `--without-steps`")
 }
 
 fn column_of(columns: &BTreeMap<String, GraphColumn>, name: &str) -> Result<GraphColumn> {
@@ -179,47 +165,112 @@ fn rename(columns: &mut BTreeMap<String, GraphColumn>, names: &[(String, String)
 fn compute(
     graph: &mut GraphBuilder,
     computed: &PortableColumn,
-    input: &TypedValue,
+    inputs: &[TypedValue],
 ) -> Result<TypedValue> {
-    match &computed.map {
-        PortableMap::Number(expression) => {
-            let input = as_doubles(graph, input);
-            let result = number(graph, expression, &input);
-            let tensor_type = match computed.output.data_type() {
-                DataType::Float32 => TensorType::Float,
-                _ => TensorType::Double,
-            };
-            let value = match tensor_type {
-                TensorType::Float => graph.cast(&result, TensorType::Float),
-                _ => result,
-            };
-            Ok(TypedValue { value, tensor_type })
+    let (value, tensor_type) = match (&computed.map, inputs) {
+        (PortableMap::PartIndicators(indicators), [list, ..]) => {
+            let value = part_indicators(graph, &indicators.tokens, &list.value);
+            (value, TensorType::Float)
         }
-        PortableMap::Ids(ids) => {
-            let value = text_ids(graph, ids, &input.value);
-            let tensor_type = TensorType::Int64;
-            Ok(TypedValue { value, tensor_type })
+        (PortableMap::KeyNumbers(numbers), keys) => {
+            let value = key_numbers(graph, numbers, keys)?;
+            (value, TensorType::Double)
+        }
+        (PortableMap::NumberByKeys(number), [input, keys @ ..]) => {
+            let inputs = NumberInputs {
+                number: input.as_doubles(graph),
+                parameters: parameters_of_keys(graph, number, keys)?,
+            };
+            number_of_type(graph, computed, &number.expression, &inputs)
+        }
+        (_, [input]) if input.data_type.is_nested() => {
+            return Err(input_fault(&input.name, &input.data_type));
+        }
+        (_, [input]) => compute_from_column(graph, computed, input)?,
+        _ => {
+            let name = computed.output.name();
+            let message = format!("`{name}` is not computed from one column");
+            return Err(Fault::internal(message));
+        }
+    };
+    Ok(TypedValue {
+        value,
+        tensor_type,
+        name: computed.output.name().clone(),
+        data_type: computed.output.data_type().clone(),
+    })
+}
+
+/// The computation of a column from one column.
+fn compute_from_column(
+    graph: &mut GraphBuilder,
+    computed: &PortableColumn,
+    input: &TypedValue,
+) -> Result<(Value, TensorType)> {
+    let typed_value = match &computed.map {
+        PortableMap::Number(expression) => {
+            let inputs = NumberInputs {
+                number: input.as_doubles(graph),
+                parameters: Vec::new(),
+            };
+            number_of_type(graph, computed, expression, &inputs)
+        }
+        PortableMap::Ids(ids) => ids_of_categories(graph, ids, input)?,
+        PortableMap::Texts(texts) => {
+            let value = kept_texts(graph, texts, input)?;
+            (value, TensorType::String)
+        }
+        PortableMap::CategoryNumbers(numbers) => {
+            let value = category_numbers(graph, numbers, input)?;
+            (value, TensorType::Double)
+        }
+        PortableMap::Indicators(tokens) => {
+            let value = indicators(graph, tokens, input)?;
+            (value, TensorType::Float)
+        }
+        PortableMap::Parts(delimiter) => {
+            let attributes = vec![string_attribute("delimiter", delimiter)];
+            let (parts, _) = graph.node_with_pair("StringSplit", &[&input.value], attributes);
+            (parts, TensorType::String)
+        }
+        PortableMap::Missing => {
+            let input = input.as_doubles(graph);
+            let is_missing = graph.node("IsNaN", &[&input]);
+            (
+                graph.cast(&is_missing, TensorType::Double),
+                TensorType::Double,
+            )
         }
         PortableMap::Buckets(buckets) => {
             let value = text_buckets(graph, *buckets, &input.value);
-            let tensor_type = TensorType::Int64;
-            Ok(TypedValue { value, tensor_type })
+            (value, TensorType::Int64)
+        }
+        PortableMap::Bins(boundaries) => {
+            let input = input.as_doubles(graph);
+            (bins(graph, boundaries, &input), TensorType::Double)
+        }
+        PortableMap::Ranks(boundaries) => {
+            let input = input.as_doubles(graph);
+            (ranks(graph, boundaries, &input), TensorType::Double)
         }
         PortableMap::WayBack(_) => {
             let name = computed.output.name();
             let message = format!("the step that makes `{name}` has no form that ONNX computes");
             let fault = Fault::new(codes::UNSUPPORTED, message).column(name);
-            Err(fault.hint(
+            return Err(fault.hint(
                 "export the model alone with `--without-steps`: it takes the results of the steps",
-            ))
+            ));
         }
-        PortableMap::Bins(boundaries) => {
-            let input = as_doubles(graph, input);
-            let value = bins(graph, boundaries, &input);
-            let tensor_type = TensorType::Double;
-            Ok(TypedValue { value, tensor_type })
+        PortableMap::KeyNumbers(_)
+        | PortableMap::NumberByKeys(_)
+        | PortableMap::PartIndicators(_)
+        | PortableMap::Columns(_) => {
+            let name = computed.output.name();
+            let message = format!("`{name}` has a computation of several columns");
+            return Err(Fault::internal(message));
         }
-    }
+    };
+    Ok(typed_value)
 }
 
 /// The number of boundaries that are not above a number; NaN, which is a missing number, stays.
@@ -236,20 +287,47 @@ fn bins(graph: &mut GraphBuilder, boundaries: &[f64], numbers: &Value) -> Value 
     graph.node("Where", &[&is_missing, &missing, &count])
 }
 
-fn text_ids(graph: &mut GraphBuilder, ids: &TextIds, texts: &Value) -> Value {
-    let mut keys = ids.tokens.clone();
-    let mut values = ids.ids.clone();
-    // The empty text stands for a missing one, unless it is a token.
-    if !keys.iter().any(String::is_empty) {
-        keys.push(String::new());
-        values.push(MISSING_ID);
+/// The share of boundaries that are below a number, interpolated between the two around it; NaN, which is a missing
+/// number, stays.
+fn ranks(graph: &mut GraphBuilder, boundaries: &[f64], numbers: &Value) -> Value {
+    // For each number of boundaries that are not above: the rank there, the boundary and the distance for a rank of 1.
+    let mut starts = vec![if boundaries.is_empty() { 0.5 } else { 0.0 }];
+    let mut lower = vec![0.0];
+    let mut distances = vec![f64::INFINITY];
+    let intervals = boundaries.len().saturating_sub(1) as f64;
+    for (index, boundary) in boundaries.iter().enumerate() {
+        let next = boundaries.get(index + 1);
+        starts.push(next.map_or(1.0, |_| index as f64 / intervals));
+        match next.filter(|next| boundary.is_finite() && next.is_finite()) {
+            Some(next) => {
+                lower.push(*boundary);
+                distances.push((next - boundary) * intervals);
+            }
+            None => {
+                lower.push(0.0);
+                distances.push(f64::INFINITY);
+            }
+        }
     }
-    let attributes = vec![
-        strings_attribute("keys_strings", keys),
-        ints_attribute("values_int64s", values),
-        int_attribute("default_int64", ids.default),
-    ];
-    graph.ml_node("LabelEncoder", &[texts], attributes)
+    let count = bins(graph, boundaries, numbers);
+    let count = whole_numbers(graph, &count, 0);
+    let size = [starts.len()];
+    let starts = graph.constant(doubles(&size, &starts));
+    let start = graph.node("Gather", &[&starts, &count]);
+    let lower = graph.constant(doubles(&size, &lower));
+    let lower = graph.node("Gather", &[&lower, &count]);
+    let distances = graph.constant(doubles(&size, &distances));
+    let distance = graph.node("Gather", &[&distances, &count]);
+    let difference = graph.node("Sub", &[numbers, &lower]);
+    let share = graph.node("Div", &[&difference, &distance]);
+    // That of infinite numbers, which lie beyond all boundaries, is not a number.
+    let zero = graph.double(0.0);
+    let is_beyond = graph.node("IsNaN", &[&share]);
+    let share = graph.node("Where", &[&is_beyond, &zero, &share]);
+    let rank = graph.node("Add", &[&start, &share]);
+    let missing = graph.double(f64::NAN);
+    let is_missing = graph.node("IsNaN", &[numbers]);
+    graph.node("Where", &[&is_missing, &missing, &rank])
 }
 
 /// The remainder of MurmurHash3, an operator of onnxruntime. The empty text stands for a missing one.
@@ -274,10 +352,32 @@ fn text_buckets(graph: &mut GraphBuilder, buckets: TextBuckets, texts: &Value) -
     graph.node("Where", &[&is_missing, &missing, &bucket])
 }
 
+/// The values of which an expression is computed.
+struct NumberInputs {
+    number: Value,
+    /// The parameters of each row's keys
+    parameters: Vec<Value>,
+}
+
+/// The value of the expression in the type of the column.
+fn number_of_type(
+    graph: &mut GraphBuilder,
+    computed: &PortableColumn,
+    expression: &NumberExpr,
+    inputs: &NumberInputs,
+) -> (Value, TensorType) {
+    let result = number(graph, expression, inputs);
+    match computed.output.data_type() {
+        DataType::Float32 => (graph.cast(&result, TensorType::Float), TensorType::Float),
+        _ => (result, TensorType::Double),
+    }
+}
+
 /// The value of the expression, in double precision.
-fn number(graph: &mut GraphBuilder, expression: &NumberExpr, input: &Value) -> Value {
+fn number(graph: &mut GraphBuilder, expression: &NumberExpr, input: &NumberInputs) -> Value {
     match expression {
-        NumberExpr::Input => input.clone(),
+        NumberExpr::Input => input.number.clone(),
+        NumberExpr::Parameter(index) => input.parameters[*index].clone(),
         NumberExpr::Constant(value) => graph.double(*value),
         NumberExpr::Sum(a, right) => binary(graph, "Add", a, right, input),
         NumberExpr::Difference(a, right) => binary(graph, "Sub", a, right, input),
@@ -316,7 +416,7 @@ fn binary(
     operator: &str,
     a: &NumberExpr,
     right: &NumberExpr,
-    input: &Value,
+    input: &NumberInputs,
 ) -> Value {
     let a = number(graph, a, input);
     let right = number(graph, right, input);
@@ -351,7 +451,7 @@ fn yeo_johnson(graph: &mut GraphBuilder, x: &Value, exponent: f64) -> Value {
 /// `ln(1 + x)` from a logarithm of rounded arguments: with `u = 1 + x`, `ln(u) * x / (u - 1)`.
 ///
 /// Source: Higham, Accuracy and Stability of Numerical Algorithms, 2nd edition, section 1.14.1 (after Kahan).
-fn log_one_plus(graph: &mut GraphBuilder, x: &Value) -> Value {
+pub fn log_one_plus(graph: &mut GraphBuilder, x: &Value) -> Value {
     let unit = graph.double(1.0);
     let zero = graph.double(0.0);
     let u = graph.node("Add", &[&unit, x]);

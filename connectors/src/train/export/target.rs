@@ -5,59 +5,92 @@ use forebay_run::{TargetFunction, TargetStage};
 
 use super::graph::{GraphBuilder, Value};
 use super::protobuf::TensorType;
+use super::steps::{StepColumns, log_one_plus};
 
 /// The greatest argument for which `exp(x) - 1` comes from a hyperbolic tangent.
 const SMALL_EXPONENT: f64 = 0.5;
 
-/// The inverse of a target's transformation, whose functions need the prediction alone.
+/// The inverse of a target's transformation.
 #[derive(Debug, Default)]
 pub struct TargetInverse {
-    /// In the order in which they transform.
-    functions: Vec<TargetFunction>,
+    /// In the order in which they transform
+    stages: Vec<InverseStage>,
+}
+
+/// The inverse of one function.
+#[derive(Debug)]
+struct InverseStage {
+    function: TargetFunction,
+    /// The numbers of each row's series that it takes
+    parameters: Vec<Value>,
 }
 
 impl TargetInverse {
-    /// The inverse of some stages. Those that need values of the row's series are refused.
-    pub fn of(stages: &[TargetStage]) -> Result<TargetInverse> {
-        let mut functions = Vec::with_capacity(stages.len());
+    /// The inverse of some stages, with the parameters that the steps compute from keys. Differences are refused: they need
+    /// earlier values.
+    pub fn add(
+        graph: &mut GraphBuilder,
+        columns: &mut StepColumns,
+        stages: &[TargetStage],
+    ) -> Result<TargetInverse> {
+        let mut inverses = Vec::with_capacity(stages.len());
         for stage in stages {
-            if stage.function.parameters() > 0 {
-                let message = format!(
-                    "`target` of `{}` is undone with values of the row's series, which other \
-                     runtimes do not compute",
-                    stage.column
-                );
-                return Err(Fault::new(codes::UNSUPPORTED, message)
-                    .column(&stage.column)
-                    .hint(
-                        "export with `--without-steps`, whose predictions are of the transformed \
-                         label, or use `forebay predict` or `forebay serve`",
-                    ));
+            if stage.function == TargetFunction::Difference {
+                return Err(earlier_values_fault(&stage.column));
             }
-            functions.push(stage.function);
+            let mut parameters = Vec::with_capacity(stage.parameters.len());
+            for name in &stage.parameters {
+                parameters.push(columns.take(graph, name, TensorType::Double, 1)?);
+            }
+            inverses.push(InverseStage {
+                function: stage.function,
+                parameters,
+            });
         }
-        Ok(TargetInverse { functions })
+        Ok(TargetInverse { stages: inverses })
     }
 
     /// Gives a prediction its name among the outputs. Predictions that are undone are doubles, as published ones are.
     pub fn output(&self, graph: &mut GraphBuilder, name: &str, prediction: &Value) {
-        if self.functions.is_empty() {
+        if self.stages.is_empty() {
             graph.output(name, prediction, TensorType::Float);
             return;
         }
         let mut value = graph.cast(prediction, TensorType::Double);
-        for function in self.functions.iter().rev() {
-            value = match function {
-                TargetFunction::Log1p => exp_minus_one(graph, &value),
-                TargetFunction::Power(exponent) => root(graph, &value, *exponent),
-                // Refused when the inverse was made.
-                TargetFunction::BoxCox | TargetFunction::Difference | TargetFunction::Scale => {
-                    value
-                }
-            };
+        for stage in self.stages.iter().rev() {
+            value = stage.undo(graph, value);
         }
         graph.output(name, &value, TensorType::Double);
     }
+}
+
+impl InverseStage {
+    fn undo(&self, graph: &mut GraphBuilder, value: Value) -> Value {
+        match (self.function, self.parameters.as_slice()) {
+            (TargetFunction::Log1p, _) => exp_minus_one(graph, &value),
+            (TargetFunction::Power(exponent), _) => root(graph, &value, exponent),
+            (TargetFunction::BoxCox, [exponent]) => box_cox_inverse(graph, &value, exponent),
+            (TargetFunction::Scale, [centre, scale]) => {
+                let distance = graph.node("Mul", &[&value, scale]);
+                graph.node("Add", &[&distance, centre])
+            }
+            // Refused when the inverse was made.
+            (TargetFunction::Difference | TargetFunction::BoxCox | TargetFunction::Scale, _) => {
+                value
+            }
+        }
+    }
+}
+
+fn earlier_values_fault(column: &str) -> Fault {
+    let message = format!(
+        "`target` of `{column}` is undone with earlier values of the row's series, which other \
+         runtimes do not have"
+    );
+    Fault::new(codes::UNSUPPORTED, message).column(column).hint(
+        "export with `--without-steps`, whose predictions are of the transformed label, or use \
+         `forebay predict` or `forebay serve`",
+    )
 }
 
 /// `exp(x) - 1`, which has no operator. Near 0 it is `2t / (1 - t)` with `t = tanh(x / 2)`, so that nothing cancels.
@@ -83,4 +116,23 @@ fn root(graph: &mut GraphBuilder, x: &Value, exponent: f64) -> Value {
     let reciprocal = graph.double(exponent.recip());
     let bounded = graph.node("Max", &[x, &zero]);
     graph.node("Pow", &[&bounded, &reciprocal])
+}
+
+/// The value of which `x` is the transformation of Box and Cox. Beyond its range, it is the bound of the domain.
+fn box_cox_inverse(graph: &mut GraphBuilder, x: &Value, exponent: &Value) -> Value {
+    let zero = graph.double(0.0);
+    let least_product = graph.double(-1.0);
+    let greatest = graph.double(f64::MAX);
+    let product = graph.node("Mul", &[exponent, x]);
+    let logarithm = log_one_plus(graph, &product);
+    let quotient = graph.node("Div", &[&logarithm, exponent]);
+    let in_domain = graph.node("Exp", &[&quotient]);
+    let is_positive = graph.node("Greater", &[exponent, &zero]);
+    let bound_of_domain = graph.node("Where", &[&is_positive, &zero, &greatest]);
+    // False for NaN, which the logarithm keeps.
+    let is_beyond = graph.node("LessOrEqual", &[&product, &least_product]);
+    let power = graph.node("Where", &[&is_beyond, &bound_of_domain, &in_domain]);
+    let exponential = graph.node("Exp", &[x]);
+    let is_logarithm = graph.node("Equal", &[exponent, &zero]);
+    graph.node("Where", &[&is_logarithm, &exponential, &power])
 }

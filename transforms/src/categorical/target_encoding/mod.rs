@@ -267,7 +267,10 @@ impl TargetEncoding {
             Ok(encoded.null_count() as u64)
         });
         let map = map.written_nulls(nulls).counting(not_encoded);
-        let map = map.marking([RowMark::Unknown]);
+        let map = map.marking([RowMark::Unknown]).portable_instead(
+            "use `frequency_encoding` or `one_hot`, whose numbers depend on the category alone, and \
+             train again",
+        );
         Ok(if is_by_folds {
             map.of_other_rows()
         } else {

@@ -6,10 +6,12 @@ use arrow::array::{ArrayRef, BooleanArray, Float64Array};
 use arrow::datatypes::{DataType, Field};
 use forebay_analyze::{SeriesFit, SeriesStatistic};
 use forebay_model::{Fault, Finding, Result, codes};
-use forebay_plan::{AnalyzerRequest, BindScope, LoweredMap, MapOp, PlanOp, RowMark};
+use forebay_plan::{
+    AnalyzerRequest, BindScope, KeyNumbers, LoweredMap, MapOp, PlanOp, PortableMap, RowMark,
+};
 
 use super::TargetTransform;
-use crate::shared::{KeyIndex, doubles, finding_at};
+use crate::shared::{KeyIndex, doubles, finding_at, portable_keys};
 use crate::time::time_column;
 
 /// Numbers of each series, in the order of a finding, and those of series that were not learned.
@@ -94,19 +96,18 @@ pub(super) fn series_columns(
     let written = names.len();
     let map = MapOp::fitted(keys.to_vec(), writes, [request], move |findings| {
         let finding = finding_at(findings, 0)?;
-        let SeriesNumbers {
-            of_series,
-            of_others,
-        } = numbers(finding)?;
-        let index = index_of_series(finding, key_count)?;
-        Ok(LoweredMap::new(move |columns, rows| {
+        let numbers = Arc::new(numbers(finding)?);
+        let numbers_of_keys = numbers.clone();
+        let keys = key_columns(finding, key_count);
+        let index = index_of_series(&keys)?;
+        let look_up = LoweredMap::new(move |columns, rows| {
             let series = match &index {
                 Some(index) => index.find(columns)?,
                 None => vec![Some(0); rows],
             };
             let numbers_of = |series: &Option<u32>| {
-                let numbers = series.and_then(|series| of_series.get(series as usize));
-                numbers.copied().unwrap_or(of_others)
+                let of_series = series.and_then(|series| numbers.of_series.get(series as usize));
+                of_series.copied().unwrap_or(numbers.of_others)
             };
             let mut outputs: Vec<ArrayRef> = Vec::with_capacity(written + 1);
             for number in 0..written {
@@ -116,17 +117,53 @@ pub(super) fn series_columns(
             let marks: Vec<bool> = series.iter().map(Option::is_none).collect();
             outputs.push(Arc::new(BooleanArray::from(marks)));
             Ok(outputs)
+        });
+        Ok(look_up.portable_within_limits(move || {
+            let mut maps = Vec::with_capacity(written);
+            for number in 0..written {
+                let numbers = numbers_of_keys.portable(&keys, number)?;
+                maps.push(PortableMap::KeyNumbers(numbers));
+            }
+            Ok(PortableMap::Columns(maps))
         }))
     });
     PlanOp::Map(map.marking([RowMark::Unknown]))
 }
 
+impl SeriesNumbers {
+    /// One of the numbers of each series, in terms that exports have.
+    fn portable(&self, keys: &[ArrayRef], number: usize) -> Result<KeyNumbers> {
+        let numbers: Vec<f64> = self
+            .of_series
+            .iter()
+            .map(|numbers| numbers[number])
+            .collect();
+        let of_others = self.of_others[number];
+        if keys.is_empty() {
+            return Ok(KeyNumbers {
+                keys: Vec::new(),
+                default: numbers.first().copied().unwrap_or(of_others),
+                numbers,
+            });
+        }
+        Ok(KeyNumbers {
+            keys: portable_keys(keys)?,
+            numbers,
+            default: of_others,
+        })
+    }
+}
+
+/// The key columns of a finding, which come first.
+fn key_columns(finding: &Finding, key_count: usize) -> Vec<ArrayRef> {
+    let columns = finding.table().columns().iter().take(key_count);
+    columns.cloned().collect()
+}
+
 /// Finds the row of a finding for the keys of a row; `None` where all rows are one series.
-fn index_of_series(finding: &Finding, key_count: usize) -> Result<Option<KeyIndex>> {
-    if key_count == 0 {
+fn index_of_series(keys: &[ArrayRef]) -> Result<Option<KeyIndex>> {
+    if keys.is_empty() {
         return Ok(None);
     }
-    let columns = finding.table().columns().iter().take(key_count).cloned();
-    let columns: Vec<ArrayRef> = columns.collect();
-    Ok(Some(KeyIndex::new(&columns, |_, _| Ok(()))?))
+    Ok(Some(KeyIndex::new(keys, |_, _| Ok(()))?))
 }

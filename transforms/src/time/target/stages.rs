@@ -7,8 +7,8 @@ use arrow::datatypes::{DataType, Field};
 use forebay_analyze::SeriesStatistic;
 use forebay_model::{Fault, Result, codes};
 use forebay_plan::{
-    BindScope, MapOp, PlanOp, TARGET_PREFIX, TargetFunction, TargetStage, WrittenNulls,
-    parameter_columns, row_parameters,
+    BindScope, KeyNumbers, MapOp, PlanOp, PortableMap, TARGET_PREFIX, TargetFunction, TargetStage,
+    WrittenNulls, parameter_columns, row_parameters,
 };
 use forebay_window::{SeriesLength, WindowFunction};
 
@@ -257,10 +257,15 @@ impl<'a> StageBuilder<'a> {
 fn constant(name: &str, number: f64) -> PlanOp {
     let field = Field::new(name, DataType::Float64, false);
     let none: [&str; 0] = [];
-    PlanOp::Map(MapOp::new(none, [field], move |_, rows| {
+    let map = MapOp::new(none, [field], move |_, rows| {
         let numbers: ArrayRef = Arc::new(Float64Array::from(vec![number; rows]));
         Ok(vec![numbers])
-    }))
+    });
+    PlanOp::Map(map.portable(PortableMap::KeyNumbers(KeyNumbers {
+        keys: Vec::new(),
+        numbers: Vec::new(),
+        default: number,
+    })))
 }
 
 fn require_season(season: u32) -> Result<()> {
