@@ -33,12 +33,13 @@ pub(crate) fn refuse_cut_by_formats(
     for format in formats {
         columns.push(cast(format, &DataType::Utf8)?);
     }
+    let may_read_fractions = columns.iter().any(may_have_fractions);
     for (row, text) in texts.as_string::<i32>().iter().enumerate() {
         let Some(text) = text else {
             continue;
         };
         // Most texts need no second look.
-        if !text.contains("60") && !text.contains('.') {
+        if !text.contains("60") && !may_read_fractions {
             continue;
         }
         let parsed = columns
@@ -54,6 +55,12 @@ pub(crate) fn refuse_cut_by_formats(
         }
     }
     Ok(())
+}
+
+/// True if a format of a column may read fractions of seconds, behind a dot or not.
+fn may_have_fractions(formats: &ArrayRef) -> bool {
+    let mut formats = formats.as_string::<i32>().iter().flatten();
+    formats.any(|format| format.contains(['f', '+']))
 }
 
 /// The format of a row. A constant is a column of one row.
@@ -135,7 +142,7 @@ mod tests {
     }
 
     /// Calls of a text `s`, and texts of them that lose a part.
-    const CUT: [(&str, &[&str]); 9] = [
+    const CUT: [(&str, &[&str]); 12] = [
         (
             "to_timestamp(s, '%d.%m.%Y %H:%M:%S')",
             &["30.06.2024 23:59:60", "30.06.2024 12:30:60"],
@@ -157,6 +164,15 @@ mod tests {
             "to_timestamp_seconds(s, '%F %T%.f')",
             &["1969-12-31 23:59:59.5"],
         ),
+        (
+            "to_timestamp_seconds(s, '%F %T,%3f')",
+            &["1969-12-31 23:59:59,500"],
+        ),
+        (
+            "to_timestamp_millis(s, '%Y%m%d %H%M%S%6f')",
+            &["19691231 235959999500"],
+        ),
+        ("to_timestamp_seconds(s, '%+')", &["1969-12-31T23:59:59.5Z"]),
         ("to_unixtime(s, '%F %T')", &["2024-06-30 12:30:60"]),
         ("to_date(s, '%F %T')", &["2024-06-30 23:59:60"]),
         ("to_time(s, '%H:%M:%S')", &["12:30:60", "23:59:60"]),
@@ -197,6 +213,11 @@ mod tests {
                 "to_unixtime(s, '%d.%m.%y %H.%M.%S')",
                 "30.06.24 12.00.00",
                 second,
+            ),
+            (
+                "to_timestamp_millis(s, '%F %T,%3f')",
+                "2024-06-30 12:00:00,500",
+                second * 1_000 + 500,
             ),
             ("to_date(s, '%F %T%.f')", "2024-06-30 12:00:00.5", 19_904),
             // A year has a day 60.
