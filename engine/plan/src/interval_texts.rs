@@ -6,6 +6,7 @@ use arrow::array::{ArrayRef, AsArray, BooleanArray};
 use arrow::compute::{CastOptions, cast, cast_with_options, nullif};
 use arrow::datatypes::{DataType, IntervalUnit};
 use datafusion::common::DataFusionError;
+use forebay_model::shorten;
 
 /// Names of units that no number of days is equal to, as Arrow reads them.
 const UNITS_OF_MONTHS: [&str; 18] = [
@@ -45,7 +46,7 @@ pub(crate) fn day_times_of_texts(
         return Err(DataFusionError::Execution(format!(
             "`{}` is no interval of days: months and years have no fixed number of days. \
              `Interval(MonthDayNano)` has them",
-            texts.value(row)
+            shorten(texts.value(row))
         )));
     }
     let of_days = nullif(texts, &with_months)?;
