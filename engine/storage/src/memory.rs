@@ -4,9 +4,8 @@ use std::sync::OnceLock;
 
 use forebay_model::{Fault, MemoryRequest, Result, codes};
 
-use crate::memory_shortage::rounded_mib;
+use crate::memory_shortage::{MemoryShortage, rounded_mib};
 use crate::pending_memory::{PendingMemory, ThreadReservation};
-use crate::read_memory::MemoryShortage;
 
 /// Gives memory back to the system that is free, but kept for use again.
 static RELEASE_HOOK: OnceLock<fn()> = OnceLock::new();

@@ -10,9 +10,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use forebay_model::{Fault, codes};
 
 use crate::memory::MemoryBudget;
+use crate::memory_shortage::MemoryShortage;
 use crate::pending_memory::PendingMemory;
-
-pub use crate::memory_shortage::MemoryShortage;
 
 /// One part in this many of the memory is leased to readers.
 const LEASED_SHARE: u64 = 2;
