@@ -84,6 +84,21 @@ impl<L: RowLearner> OrderedRows<L> {
         Ok(RowConverter::new(fields.collect())?)
     }
 
+    /// Refuses bytes that a state does not hold.
+    fn check_size(&self, subject: &str, bytes: usize) -> Result<()> {
+        if bytes <= BYTES_MAX {
+            return Ok(());
+        }
+        let message = format!(
+            "`{}`: {subject} has {} MiB, and {} are the most",
+            self.0.kind(),
+            bytes.div_ceil(1 << 20),
+            BYTES_MAX >> 20
+        );
+        Err(Fault::new(codes::LIMIT, message)
+            .hint("give it fewer columns or shorter values, or let it learn less"))
+    }
+
     /// The columns in their logical types, without the rows that the learner does not take.
     fn taken_columns(&self, input: &AnalyzerInput<'_>) -> Result<Vec<ArrayRef>> {
         let types = self.0.types();
@@ -132,6 +147,7 @@ impl<L: RowLearner> OrderedRows<L> {
         };
         let bytes = self.0.learn(&mut batches)?;
         drop(admitted);
+        self.check_size("what it learned", bytes.len())?;
         // The finding, and the copies of those that use it.
         rows.scratch.admit(MemoryRequest {
             now: bytes.len(),
@@ -182,6 +198,7 @@ impl<L: RowLearner> Analyzer for OrderedRows<L> {
         let columns = self.taken_columns(input)?;
         let rows = self.converter()?.convert_columns(&columns)?;
         for row in &rows {
+            self.check_size("a row", row.data().len())?;
             state.rows.push(row.data())?;
         }
         Ok(())

@@ -10,7 +10,7 @@ use arrow::datatypes::DataType;
 use arrow::util::display::array_value_to_string;
 use forebay_analyze::laws::{check_laws, compute_finding};
 use forebay_analyze::{LearnedRows, OrderedBatches, OrderedRows, RowLearner};
-use forebay_model::{Finding, Result};
+use forebay_model::{Finding, Result, codes};
 use serde_json::{Value, json};
 
 /// Writes down all values of all batches.
@@ -65,6 +65,40 @@ impl RowLearner for WrittenRows {
     }
 }
 
+/// Learns so many zeros.
+#[derive(Debug)]
+struct Zeros {
+    types: Vec<DataType>,
+    count: usize,
+}
+
+impl RowLearner for Zeros {
+    fn kind(&self) -> &'static str {
+        "zeros"
+    }
+
+    fn config(&self) -> Value {
+        json!({ "count": self.count })
+    }
+
+    fn types(&self) -> &[DataType] {
+        &self.types
+    }
+
+    fn batch_rows(&self) -> usize {
+        8
+    }
+
+    fn learn(&self, _batches: &mut OrderedBatches<'_>) -> Result<Vec<u8>> {
+        Ok(vec![0; self.count])
+    }
+
+    fn finding(&self, learned: LearnedRows) -> Result<Finding> {
+        let bytes: ArrayRef = Arc::new(Float64Array::from(vec![learned.bytes.len() as f64]));
+        Finding::of([("bytes", bytes)])
+    }
+}
+
 fn written(batch_rows: usize, required: Option<usize>) -> OrderedRows<WrittenRows> {
     OrderedRows(WrittenRows {
         types: vec![DataType::Float64, DataType::Utf8],
@@ -112,6 +146,24 @@ fn batches_have_a_fixed_size() {
         assert_eq!(written_sizes, sizes, "{text}");
         let count: usize = sizes.iter().sum();
         assert_eq!(finding.number("rows").unwrap(), Some(count as f64));
+    }
+}
+
+/// More could neither be read from a state nor be a value of a finding.
+#[test]
+fn results_that_no_state_holds_are_refused() {
+    for (count, is_held) in [(1 << 10, true), ((1 << 30) + 1, false)] {
+        let analyzer = OrderedRows(Zeros {
+            types: vec![DataType::Float64, DataType::Utf8],
+            count,
+        });
+        match compute_finding(&analyzer, &[rows(3)], 1 << 20) {
+            Ok(_) => assert!(is_held, "{count}"),
+            Err(fault) => {
+                assert!(!is_held, "{fault:?}");
+                assert_eq!(fault.code(), codes::LIMIT);
+            }
+        }
     }
 }
 
