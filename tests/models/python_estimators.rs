@@ -101,6 +101,28 @@ fn an_estimator_learns_in_the_order_of_rows() {
 }
 
 #[test]
+fn explain_says_where_an_estimator_learns() {
+    if !has_pyarrow() {
+        return;
+    }
+    let shop = shop();
+    let step = "estimator: { function: 'models:Diary', columns: [k], returns: { seen: string }, \
+                frames: arrow }";
+    spec(&shop, None, step);
+    let explained = shop
+        .forebay(&["explain", "spec.yaml", "--json"])
+        .expect(0)
+        .stdout;
+    let explained: Value = serde_json::from_str(&explained).unwrap();
+    let pass = &explained["passes"][0];
+    assert_eq!(pass["work"], "learn");
+    assert_eq!(
+        pass["runs_on"],
+        "the coordinator, which needs all rows at once"
+    );
+}
+
+#[test]
 fn a_new_file_is_learned_from_with_all_others() {
     if !has_pyarrow() {
         return;

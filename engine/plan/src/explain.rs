@@ -13,6 +13,9 @@ use crate::{
     StepRefit, WindowRowOrder, choose_row_order, needed_ops, slice_for_columns,
 };
 
+/// Executor of a pass that workers cannot divide.
+const ALL_ROWS_AT_ONCE: &str = "the coordinator, which needs all rows at once";
+
 /// Display name of the sorted row order.
 const SORTED: &str = "sorted";
 
@@ -286,7 +289,15 @@ impl PassExplainer<'_> {
         };
         if work.lanes.iter().any(|lane| self.is_learned_at_once(lane)) {
             explained.runs_on = "the coordinator; workers sort the rows";
+        } else if work.lanes.iter().any(|lane| self.has_states_of_rows(lane)) {
+            explained.runs_on = ALL_ROWS_AT_ONCE;
         }
+    }
+
+    /// True if a state of a lane holds the rows themselves, which workers do not send.
+    fn has_states_of_rows(&self, lane: &AnalyzerLane) -> bool {
+        let mut analyzers = lane.asks.iter().map(|id| &self.program.bound.asks[*id].ask);
+        analyzers.any(|question| !question.analyzer.commits_parts())
     }
 
     /// True if workers cannot learn a lane span by span: a join sorts its rows, or several streams of a dataset have
@@ -367,7 +378,7 @@ impl PassExplainer<'_> {
         } else if reuse.learned_in.is_some() {
             "workers"
         } else if !is_grouped_by_spans(bound, op) {
-            "the coordinator, which needs all rows at once"
+            ALL_ROWS_AT_ONCE
         } else if self.joins_sorted_rows(op) {
             "the coordinator; workers sort the rows"
         } else {
