@@ -277,7 +277,8 @@ fn values_of_lists(
         target_values,
         lists.nulls().cloned(),
     )?;
-    Ok(cast_with_options(&target_lists, target, &strict)?)
+    // Lists of another length than a fixed one are no values of the type.
+    Ok(cast_with_options(&target_lists, target, &options(is_try))?)
 }
 
 /// True for times in a unit above another one.

@@ -472,6 +472,12 @@ mod tests {
         let tried = "arrow_try_cast(make_array(t, 'false'), 'List(Boolean)')[1] IS NULL";
         let tried = values_over(tried, "t", &texts).unwrap();
         assert_eq!(tried.as_boolean().true_count(), 2);
+        let longer = "FixedSizeList(3 x Boolean)";
+        let strict = format!("arrow_cast({list}, '{longer}')");
+        assert!(values_over(&strict, "t", &readable).is_err());
+        let tried = format!("arrow_try_cast({list}, '{longer}') IS NULL");
+        let tried = values_over(&tried, "t", &readable).unwrap();
+        assert_eq!(tried.as_boolean().true_count(), 1);
         let nanoseconds: ArrayRef = Arc::new(TimestampNanosecondArray::from(vec![-1, 1]));
         let coarse = "arrow_cast(make_array(t), 'List(Timestamp(s))')[1]";
         assert_eq!(value_of(coarse, nanoseconds), [-1, 0]);
