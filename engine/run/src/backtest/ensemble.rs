@@ -13,7 +13,7 @@ use forebay_storage::ScratchDir;
 use serde_json::json;
 
 use super::evaluate::Evaluation;
-use super::fold_run::{FoldRuns, forecast_sink, future_of};
+use super::fold_run::{FoldRuns, forecast_sink};
 use super::member_errors::MemberErrors;
 use super::origins::ForecastOrigin;
 use super::scores::ForecastQuantiles;
@@ -21,7 +21,8 @@ use super::{FoldTimes, require_forecasts, season_rows};
 use crate::deadline::DeadlineMonitor;
 use crate::predict::{
     EnsembleMember, EnsembleRecord, EnsembleReport, ForecastEnsemble, ForecastFormat,
-    LearnedWeights, PredictConfig, check_label_units, step_of_future, weights_pass_name,
+    LearnedWeights, PredictConfig, check_label_units, future_of, step_of_future,
+    weights_pass_name,
 };
 use crate::session::{Session, datasets};
 use crate::training::UnpublishedModel;
@@ -88,7 +89,7 @@ impl WeightLearning<'_> {
         let inputs = session.discover_inputs(&session.io, self.pipeline, None, self.interval)?;
         let bound = session.bind_steps(self.pipeline, &datasets(&inputs))?;
         check_label_units(self.pipeline, &bound, &self.sink.from)?;
-        let future = future_of(&bound, self.sink)?;
+        let future = future_of(&bound, &self.sink.from)?;
         let folds = WeightFolds {
             label: &label,
             future,

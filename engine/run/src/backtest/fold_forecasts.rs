@@ -12,13 +12,13 @@ use forebay_storage::ScratchDir;
 use super::evaluate::{
     Evaluation, ScoredTables, number_at, number_sql, numbers, same_series_and_time, score_column,
 };
-use super::fold_run::{FoldRuns, forecast_sink, future_of};
+use super::fold_run::{FoldRuns, forecast_sink};
 use super::scores::ForecastQuantiles;
 use super::{FoldTimes, require_forecasts};
 use crate::deadline::DeadlineMonitor;
 use crate::predict::{
     FoldForecasts, FoldRow, ForecastFormat, ForecastReconcile, LearnedWeights, PredictConfig,
-    SeriesRows, check_label_units, errors_pass_name,
+    SeriesRows, check_label_units, errors_pass_name, future_of,
 };
 use crate::session::{Session, datasets};
 
@@ -83,7 +83,7 @@ impl ErrorLearning<'_> {
         let inputs = session.discover_inputs(&session.io, self.pipeline, None, self.interval)?;
         let bound = session.bind_steps(self.pipeline, &datasets(&inputs))?;
         check_label_units(self.pipeline, &bound, &bottom.from)?;
-        let future = future_of(&bound, bottom)?;
+        let future = future_of(&bound, &bottom.from)?;
         let times = FoldTimes {
             folds: self.reconcile.fold_count(),
             every: self.reconcile.every.as_deref(),
@@ -114,7 +114,7 @@ impl ErrorLearning<'_> {
                 session,
                 pipeline: self.pipeline,
                 label: &label,
-                future: future_of(&bound, sink)?,
+                future: future_of(&bound, &sink.from)?,
                 prediction: &config.name,
                 quantiles: &quantiles,
                 sink,

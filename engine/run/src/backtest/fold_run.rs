@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use forebay_execute::SourceInput;
 use forebay_model::{Fault, Interval, Pipeline, PipelineSink, Result, TimeCutoff};
-use forebay_plan::{BoundPipeline, FutureFlow};
+use forebay_plan::BoundPipeline;
 use forebay_storage::{Event, EventListener, IgnoreEvents};
 
 use super::origins::ForecastOrigin;
 use super::{FoldTimes, path_in};
-use crate::predict::PredictConfig;
+use crate::predict::{PredictConfig, future_of};
 use crate::session::{Session, SessionOptions};
 
 /// Runs of folds of a pipeline. What they write is temporary.
@@ -107,7 +107,7 @@ impl Session {
                     until: None,
                     known_before: self.known_before(interval),
                 };
-                let future = future_of(bound, sink)?;
+                let future = future_of(bound, &sink.from)?;
                 let origins = self.fold_origins(inputs, bound, future, &times);
                 origins.map_err(|fault| fault.at(sink.at.as_ref()))?;
             }
@@ -122,16 +122,6 @@ impl Session {
             None => self.as_of.clone(),
         }
     }
-}
-
-/// The rows of the future that a sink predicts.
-pub(super) fn future_of<'b>(
-    bound: &'b BoundPipeline,
-    sink: &PipelineSink,
-) -> Result<&'b FutureFlow> {
-    let flow = bound.flows.get(&sink.from);
-    let future = flow.and_then(|flow| flow.future.as_deref());
-    future.ok_or_else(|| Fault::internal("a forecast without rows of the future"))
 }
 
 /// A sink that publishes a forecast in a directory.

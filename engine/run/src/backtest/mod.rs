@@ -43,7 +43,8 @@ use self::scores::ForecastQuantiles;
 use self::skill::set_skill;
 use crate::leak_check::TimeRange;
 use crate::predict::{
-    ForecastFormat, PredictConfig, check_label_units, horizon_of, horizon_span, step_of_future,
+    ForecastFormat, PredictConfig, check_label_units, future_of, horizon_of, horizon_span,
+    step_of_future,
 };
 use crate::session::{Session, datasets};
 
@@ -371,12 +372,7 @@ impl<'a> ForecastBacktest<'a> {
         options: &BacktestOptions,
     ) -> Result<Self> {
         let config = session.predict_config(sink)?;
-        let future = bound
-            .flows
-            .get(&sink.from)
-            .and_then(|flow| flow.future.as_deref());
-        let future =
-            future.ok_or_else(|| Fault::internal("a forecast without rows of the future"))?;
+        let future = future_of(bound, &sink.from)?;
         let is_written =
             |column: &&String| future.keys.contains(column) || config.columns.contains(column);
         if let Some(column) = options.by.iter().find(|column| !is_written(column)) {

@@ -805,7 +805,7 @@ fn only_future_rows(future: &FutureFlow) -> Result<OpId> {
 }
 
 /// The rows of the future of a step.
-fn future_of<'b>(bound: &'b BoundPipeline, from: &str) -> Result<&'b FutureFlow> {
+pub(crate) fn future_of<'b>(bound: &'b BoundPipeline, from: &str) -> Result<&'b FutureFlow> {
     let flow = bound.flows.get(from);
     let flow = flow.ok_or_else(|| {
         Fault::new(
