@@ -322,8 +322,8 @@ impl MaterializePass<'_> {
             } else if let Some(fewer_rows) = sorted_rows.filter(|fewer| *fewer < batch_rows) {
                 let fewer_rows = fewer_rows.min(batch_rows / 2).max(1);
                 let message = format!(
-                    "`{label}` sorts long rows, which do not fit into memory: it begins again, with \
-                     {fewer_rows} rows at a time instead of {batch_rows}"
+                    "`{label}` sorts long rows, which do not fit into memory: it begins again, \
+                     with {fewer_rows} rows at a time instead of {batch_rows}"
                 );
                 batch_rows = fewer_rows;
                 message

@@ -66,7 +66,8 @@ fn warnings_of_training(
             continue;
         };
         let message = format!(
-            "`{}` multiplies ids of `{step}` by weights ({}): their order and distances mean nothing",
+            "`{}` multiplies ids of `{step}` by weights ({}): their order and distances mean \
+             nothing",
             training.name,
             listed(&columns)
         );

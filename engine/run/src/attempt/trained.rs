@@ -94,6 +94,7 @@ impl RunAttempt<'_> {
         )?;
         Ok(())
     }
+
     /// The forecasts to compute: with the models of this run, else with those of the last run that trained.
     pub(super) fn plan_forecasts(&self, run: &TrainedRun<'_>) -> Result<Vec<ForecastPlan>> {
         let BoundRun {
@@ -124,6 +125,7 @@ impl RunAttempt<'_> {
         }
     }
 
+    /// Inputs of forecasts, once all passes of a run are done.
     fn forecast_inputs<'i, 'b>(&'i self, run: &'i TrainedRun<'b>) -> ForecastInputs<'i, 'b> {
         let executor = &run.executed.executor;
         ForecastInputs {
@@ -141,16 +143,10 @@ impl RunAttempt<'_> {
         plans: &'f [ForecastPlan],
     ) -> Result<Vec<UnpublishedForecast<'f>>> {
         let bound = run.executed.bound;
-        let executor = &run.executed.executor;
         let mut forecasts = Vec::new();
         for (plan, sink) in plans.iter().zip(&bound.pipeline.predictions) {
             self.monitor.begin(&forecast_pass_name(sink));
-            let inputs = ForecastInputs {
-                datasets: &bound.datasets,
-                run: executor,
-                interval: self.interval,
-                ladder: &executor.degradation,
-            };
+            let inputs = self.forecast_inputs(run);
             let forecast = bound.session.run_forecast(plan, inputs);
             let mut forecast = forecast.map_err(|fault| fault.at(sink.at.as_ref()))?;
             let forecast_passes = forecast.passes();

@@ -21,8 +21,7 @@ use super::{FoldTimes, require_forecasts, season_rows};
 use crate::deadline::DeadlineMonitor;
 use crate::predict::{
     EnsembleMember, EnsembleRecord, EnsembleReport, ForecastEnsemble, ForecastFormat,
-    LearnedWeights, PredictConfig, check_label_units, future_of, step_of_future,
-    weights_pass_name,
+    LearnedWeights, PredictConfig, check_label_units, future_of, step_of_future, weights_pass_name,
 };
 use crate::session::{Session, datasets};
 use crate::training::UnpublishedModel;
