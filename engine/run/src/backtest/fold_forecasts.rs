@@ -18,9 +18,12 @@ use super::{FoldTimes, require_forecasts};
 use crate::deadline::DeadlineMonitor;
 use crate::predict::{
     FoldForecasts, FoldRow, ForecastFormat, ForecastReconcile, LearnedWeights, PredictConfig,
-    SeriesRows, check_label_units, errors_pass_name, future_of,
+    SeriesRows, check_forecasts_memory, check_label_units, errors_pass_name, future_of,
 };
 use crate::session::{Session, datasets};
+
+/// Bytes of a forecast on a fold: the names of its series, and the copies of its error.
+const FOLD_ROW_BYTES: u64 = 256;
 
 /// A hierarchy whose errors are learned.
 struct ErrorLearning<'a> {
@@ -108,6 +111,7 @@ impl ErrorLearning<'_> {
         let first = first.ok_or_else(|| Fault::internal("errors that are learned on no fold"))?;
         let quantiles = ForecastQuantiles::default();
         let mut rows = Vec::with_capacity(self.levels.len());
+        let mut row_count = 0;
         for (level, sink) in self.levels.iter().enumerate() {
             let config = session.predict_config(sink)?;
             let evaluation = Evaluation {
@@ -124,7 +128,10 @@ impl ErrorLearning<'_> {
                 from: &first.known_before,
             };
             let directory = scratch.path().join(format!("rows-{level}"));
-            rows.push(evaluation.fold_rows(&directory, sink.name == bottom.name)?);
+            let compares = sink.name == bottom.name;
+            let level_rows = evaluation.fold_rows(&directory, compares, row_count)?;
+            row_count += level_rows.len();
+            rows.push(level_rows);
         }
         Ok(rows)
     }
@@ -157,13 +164,23 @@ impl ErrorLearning<'_> {
 
 impl Evaluation<'_> {
     /// The rows of forecasts on all folds, with their values where they are compared; `dir` holds intermediate files.
-    fn fold_rows(&self, dir: &Path, compares: bool) -> Result<Vec<FoldRow>> {
+    /// Other levels have `other_rows` in memory.
+    fn fold_rows(&self, dir: &Path, compares: bool, other_rows: usize) -> Result<Vec<FoldRow>> {
         let time = self.future.source.field_with_name(&self.future.time)?;
         let mut rows = Vec::new();
         self.read_rows(
             dir,
             &|tables| self.fold_query(tables, compares),
-            &mut |batch| self.read_fold_rows(batch, time.data_type(), compares, &mut rows),
+            &mut |batch| {
+                let row_count = other_rows + rows.len() + batch.num_rows();
+                check_forecasts_memory(
+                    self.session.options.memory_bytes,
+                    &self.sink.name,
+                    row_count as u64,
+                    FOLD_ROW_BYTES,
+                )?;
+                self.read_fold_rows(batch, time.data_type(), compares, &mut rows)
+            },
         )?;
         Ok(rows)
     }

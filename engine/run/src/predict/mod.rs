@@ -71,7 +71,7 @@ pub(crate) use self::missing_values::missing_values;
 pub(crate) use self::model::LoadedModels;
 pub use self::model::{LoadedModel, ModelPredictor, prediction_fields, quantile_column};
 pub(crate) use self::naive::{naive_passes, step_of_future};
-pub(crate) use self::reconcile::FoldForecasts;
+pub(crate) use self::reconcile::{FoldForecasts, check_forecasts_memory};
 pub use self::reconcile_config::ForecastReconcile;
 pub use self::reconcile_report::ReconcileReport;
 pub(crate) use self::series_rows::SeriesRows;

@@ -32,6 +32,9 @@ use crate::session::Session;
 /// Errors of one step that a covariance needs at least.
 const ERRORS_MIN: usize = 3;
 
+/// Bytes of a forecast of a level: a value twice, with its mark, and the names of its series.
+const LEVEL_ROW_BYTES: u64 = 64;
+
 /// Forecasts on folds by `predict` sink of the lowest level: those of each upper level, then those of the lowest one.
 pub(crate) type FoldForecasts = BTreeMap<String, Vec<Vec<FoldRow>>>;
 
@@ -77,10 +80,13 @@ impl Session {
             let others = pipeline.predictions.iter().map(|other| other.name.as_str());
             let others: Vec<&str> = others.filter(|other| *other != sink.name).collect();
             let message = format!("no other sink predicts `{name}`");
-            return Err(Fault::new(codes::UNKNOWN_NAME, message).hint(format!(
-                "`with` names `predict` sinks: {}",
-                others.join(", ")
-            )));
+            let hint = if others.is_empty() {
+                "forecast the sums in a `predict` sink of their own, and name it in `with`"
+                    .to_owned()
+            } else {
+                format!("`with` names `predict` sinks: {}", others.join(", "))
+            };
+            return Err(Fault::new(codes::UNKNOWN_NAME, message).hint(hint));
         };
         let config = self.predict_config(upper)?;
         if !self.forecast_quantiles(pipeline, &config)?.is_empty() {
@@ -198,9 +204,15 @@ impl Session {
         let error_count = errors.first().map_or(0, Vec::len);
         self.check_reconcile_memory(hierarchy.upper_series(), bottom, error_count)?;
         if reconcile.learns() && error_count < ERRORS_MIN {
+            let reason = match folds {
+                Some(_) => format!(
+                    "all series have an error at {error_count} times of folds, too few for a \
+                     covariance"
+                ),
+                None => "a run that takes earlier models trains none on folds".to_owned(),
+            };
             let message = format!(
-                "`{}`: all series have an error at {error_count} times of folds, too few for a \
-                 covariance, so that errors of all series count alike",
+                "`{}`: {reason}, so that errors of all series count alike",
                 bottom.sink
             );
             self.watch.on_event(Event::Warning { message });
@@ -269,7 +281,12 @@ impl Session {
             LevelReader::new(sink, future_of(&forecast.run.program.bound, &sink.from)?)?;
         for staged in &forecast.staged {
             let (_, out, manifest) = staged.parts(&base.pipeline);
-            self.check_level_memory(sink, manifest.rows)?;
+            check_forecasts_memory(
+                self.options.memory_bytes,
+                &sink.name,
+                manifest.rows,
+                LEVEL_ROW_BYTES,
+            )?;
             let mut columns = level.forecasts.keys.clone();
             columns.push(level.time.clone());
             columns.push(config.name.clone());
@@ -287,23 +304,6 @@ impl Session {
         }
         std::mem::take(&mut forecast.run.background).join_all()?;
         level.finish()
-    }
-
-    /// Fails where the forecasts of a level would take more than half of the memory.
-    fn check_level_memory(&self, sink: &PipelineSink, rows: u64) -> Result<()> {
-        // A value twice, with its mark, and the names of its series.
-        let bytes = rows.saturating_mul(64);
-        let limit = self.options.memory_bytes / 2;
-        if bytes <= limit {
-            return Ok(());
-        }
-        let message = format!(
-            "the reconciliation of the {rows} forecasts of `{}` would hold {} MiB, and may hold {}",
-            sink.name,
-            bytes.div_ceil(1 << 20),
-            limit >> 20
-        );
-        Err(Fault::new(codes::MEMORY, message).hint("raise --memory, or leave `reconcile` out"))
     }
 
     /// Fails where a reconciliation would take more than half of the memory.
@@ -365,6 +365,26 @@ impl Session {
             ..written
         })
     }
+}
+
+/// Fails where so many forecasts, which a reconciliation holds as a whole, would take more than half of the memory.
+pub(crate) fn check_forecasts_memory(
+    memory_bytes: u64,
+    sink: &str,
+    rows: u64,
+    row_bytes: u64,
+) -> Result<()> {
+    let bytes = rows.saturating_mul(row_bytes);
+    let limit = memory_bytes / 2;
+    if bytes <= limit {
+        return Ok(());
+    }
+    let message = format!(
+        "the reconciliation of `{sink}` would hold {} MiB for {rows} forecasts, and may hold {}",
+        bytes.div_ceil(1 << 20),
+        limit >> 20
+    );
+    Err(Fault::new(codes::MEMORY, message).hint("raise --memory, or leave `reconcile` out"))
 }
 
 fn quantiles_fault(sink: &str) -> Fault {
@@ -461,4 +481,24 @@ impl LevelReader {
 fn forecast_column<'b>(batch: &'b RecordBatch, name: &str) -> Result<&'b ArrayRef> {
     let column = batch.column_by_name(name);
     column.ok_or_else(|| Fault::internal(format!("a forecast without `{name}`")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forecasts_may_take_half_of_the_memory() {
+        let memory_bytes = 1 << 30;
+        let rows = memory_bytes / 2 / LEVEL_ROW_BYTES;
+        assert!(check_forecasts_memory(memory_bytes, "items", rows, LEVEL_ROW_BYTES).is_ok());
+        let refused = check_forecasts_memory(memory_bytes, "items", rows + 1, LEVEL_ROW_BYTES);
+        let fault = refused.unwrap_err();
+        assert_eq!(fault.code(), codes::MEMORY);
+        assert_eq!(
+            fault.message(),
+            "the reconciliation of `items` would hold 513 MiB for 8388609 forecasts, and may hold \
+             512"
+        );
+    }
 }
