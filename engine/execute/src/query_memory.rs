@@ -173,6 +173,10 @@ impl QueryMemoryPool {
         let name = reservation.consumer().name();
         if self.is_of_stages && name.starts_with(LOOP_LOAD) {
             let hint = memory_hint(&message);
+            let message = format!(
+                "a side of a join of all pairs does not fit into the memory limit of a process: \
+                 {message}"
+            );
             let fault = Fault::new(codes::MEMORY, message).hint(hint);
             return wire_error(&fault, None);
         }

@@ -228,6 +228,7 @@ impl PredictTransform {
                 let mut ops =
                     self.forecast_ops(predict, forecast, &quantiles, &data_type, scope)?;
                 if let Some(model) = reconciled_model {
+                    // Right behind the operation whose predictions it replaces.
                     ops.insert(1, self.reconcile_op(model, &data_type, scope)?);
                 }
                 if let (Some(label), Some(PlanOp::Map(written))) = (feedback, ops.last_mut()) {
