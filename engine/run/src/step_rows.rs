@@ -219,7 +219,7 @@ impl Session {
             ..self.for_inner_run(options)
         };
         let mut report = session.run_or_apply(&step_pipeline, request.artifact);
-        // Types of columns are checked before anything is computed. Other faults of this code come again.
+        // Types of columns are checked before anything is computed. Other such faults come again.
         if let Err(fault) = &report
             && fault.code() == codes::UNSUPPORTED
             && let Some(exact_files) = IntermediateFiles::exact(self.connectors.as_ref())
