@@ -77,16 +77,7 @@ impl Session {
         let mut predictions = pipeline.predictions.iter();
         let upper = predictions.find(|upper| upper.name == *name && upper.name != sink.name);
         let Some(upper) = upper else {
-            let others = pipeline.predictions.iter().map(|other| other.name.as_str());
-            let others: Vec<&str> = others.filter(|other| *other != sink.name).collect();
-            let message = format!("no other sink predicts `{name}`");
-            let hint = if others.is_empty() {
-                "forecast the sums in a `predict` sink of their own, and name it in `with`"
-                    .to_owned()
-            } else {
-                format!("`with` names `predict` sinks: {}", others.join(", "))
-            };
-            return Err(Fault::new(codes::UNKNOWN_NAME, message).hint(hint));
+            return Err(unknown_level_fault(pipeline, sink, name));
         };
         let config = self.predict_config(upper)?;
         if !self.forecast_quantiles(pipeline, &config)?.is_empty() {
@@ -385,6 +376,18 @@ pub(crate) fn check_forecasts_memory(
         limit >> 20
     );
     Err(Fault::new(codes::MEMORY, message).hint("raise --memory, or leave `reconcile` out"))
+}
+
+fn unknown_level_fault(pipeline: &Pipeline, sink: &PipelineSink, name: &str) -> Fault {
+    let others = pipeline.predictions.iter().map(|other| other.name.as_str());
+    let others: Vec<&str> = others.filter(|other| *other != sink.name).collect();
+    let hint = if others.is_empty() {
+        "forecast the sums in a `predict` sink of their own, and name it in `with`".to_owned()
+    } else {
+        format!("`with` names `predict` sinks: {}", others.join(", "))
+    };
+    let message = format!("no other sink predicts `{name}`");
+    Fault::new(codes::UNKNOWN_NAME, message).hint(hint)
 }
 
 fn quantiles_fault(sink: &str) -> Fault {
