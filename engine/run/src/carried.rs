@@ -163,6 +163,14 @@ impl Session {
         Some(numbering.spec().clone())
     }
 
+    /// Decisions of the run about findings of earlier runs: those that steps hold, and those that they learn again.
+    pub(crate) fn refit_decisions(&self) -> RefitDecisions {
+        let carried = self.attempt.carried.as_ref();
+        carried
+            .map(|carried| carried.refits.clone())
+            .unwrap_or_default()
+    }
+
     /// The steps that hold findings of this artifact.
     pub(crate) fn held_steps(&self) -> BTreeSet<String> {
         self.attempt

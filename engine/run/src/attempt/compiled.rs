@@ -84,12 +84,7 @@ impl RunAttempt<'_> {
             replaced,
             last,
             ladder: degradation_report(self.whole, self.level),
-            refits: session
-                .attempt
-                .carried
-                .as_ref()
-                .map(|carried| carried.refits.clone())
-                .unwrap_or_default(),
+            refits: session.refit_decisions(),
         };
         if answers.is_some() {
             self.report_replaced(&mut compiled);

@@ -122,12 +122,7 @@ impl<'a> RunExecutor<'a> {
             artifact_task: None,
             background: BackgroundTasks::default(),
             makes_artifact: true,
-            refits: session
-                .attempt
-                .carried
-                .as_ref()
-                .map(|carried| carried.refits.clone())
-                .unwrap_or_default(),
+            refits: session.refit_decisions(),
         }
     }
 
