@@ -268,6 +268,10 @@ fn ensembles_that_learn_nothing_are_refused() {
             "`every` is for weights that are learned",
         ),
         (
+            "{ with: [theta], combine: nnls, every: 3x }",
+            "`3x` is not a length",
+        ),
+        (
             "{ with: [theta], combine: nnls, folds: 0 }",
             "one fold or more",
         ),

@@ -267,7 +267,12 @@ fn levels_that_do_not_add_up_are_refused() {
         (
             ", reconcile: { with: [by_store], method: ols, folds: 2 }",
             "",
-            "`folds` is for `method: mint_shrink`",
+            "`folds` is for errors that are learned",
+        ),
+        (
+            ", reconcile: { with: [by_store], every: soon }",
+            "",
+            "`soon` is not a length",
         ),
     ] {
         shop.refused(item, store, words);

@@ -5,6 +5,7 @@ use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::learned_on_folds::{WEIGHTS, fold_count};
 use super::reconcile_config::ForecastReconcile;
 
 /// Writes the predictions of a model of the same run for the rows of the future, after its
@@ -118,9 +119,6 @@ pub struct ForecastEnsemble {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub every: Option<String>,
 }
-
-/// Folds that weights are learned on, where the spec names no number.
-const FOLDS_DEFAULT: u32 = 3;
 
 /// Members of an ensemble whose weights are learned, at most: the time doubles with each.
 const LEARNED_MEMBERS_MAX: usize = 12;
@@ -379,7 +377,7 @@ impl PredictConfig {
 impl ForecastEnsemble {
     /// Number of folds that weights are learned on.
     pub(crate) fn fold_count(&self) -> usize {
-        self.folds.unwrap_or(FOLDS_DEFAULT) as usize
+        fold_count(self.folds)
     }
 
     fn check_folds(&self) -> ConfigResult<()> {
@@ -392,24 +390,7 @@ impl ForecastEnsemble {
             );
             return Err(ConfigError::at("ensemble.with", message));
         }
-        if self.folds == Some(0) {
-            let message = "weights are learned on one fold or more";
-            return Err(ConfigError::at("ensemble.folds", message));
-        }
-        if learns {
-            return Ok(());
-        }
-        let unused = if self.folds.is_some() {
-            "folds"
-        } else if self.every.is_some() {
-            "every"
-        } else {
-            return Ok(());
-        };
-        let message = format!(
-            "`{unused}` is for weights that are learned: leave it out, or choose `combine: nnls`"
-        );
-        Err(ConfigError::at(format!("ensemble.{unused}"), message))
+        WEIGHTS.check_settings(learns, self.folds, self.every.as_deref())
     }
 
     fn check_weights(&self) -> ConfigResult<()> {

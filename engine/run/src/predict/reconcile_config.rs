@@ -5,6 +5,8 @@ use forebay_series::reconcile::ReconcileMethod;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::learned_on_folds::{ERRORS, fold_count};
+
 /// Forecasts of upper levels with which a forecast is made to add up: those of the series that it sums up. Models may be
 /// of any kind. Both are published as reconciled: bounds hold for the lowest level, and the forecasts of upper levels
 /// are sums of its forecasts.
@@ -25,9 +27,6 @@ pub struct ForecastReconcile {
     pub every: Option<String>,
 }
 
-/// Folds that a covariance is learned on, where the spec names no number.
-const FOLDS_DEFAULT: u32 = 3;
-
 impl ForecastReconcile {
     /// True if errors on folds decide the forecasts.
     pub(crate) fn learns(&self) -> bool {
@@ -36,7 +35,7 @@ impl ForecastReconcile {
 
     /// Number of folds that errors are learned on.
     pub(crate) fn fold_count(&self) -> usize {
-        self.folds.unwrap_or(FOLDS_DEFAULT) as usize
+        fold_count(self.folds)
     }
 
     /// The name of the method, as specs have it.
@@ -60,22 +59,6 @@ impl ForecastReconcile {
                 return Err(ConfigError::at("reconcile.with", message));
             }
         }
-        if self.folds == Some(0) {
-            let message = "errors are learned on one fold or more";
-            return Err(ConfigError::at("reconcile.folds", message));
-        }
-        if self.learns() {
-            return Ok(());
-        }
-        let unused = if self.folds.is_some() {
-            "folds"
-        } else if self.every.is_some() {
-            "every"
-        } else {
-            return Ok(());
-        };
-        let message =
-            format!("`{unused}` is for `method: mint_shrink`: leave it out, or choose that method");
-        Err(ConfigError::at(format!("reconcile.{unused}"), message))
+        ERRORS.check_settings(self.learns(), self.folds, self.every.as_deref())
     }
 }
