@@ -20,7 +20,7 @@ use forebay_run::{
     portable_artifact_steps, prediction_fields, target_stages,
 };
 use forebay_storage::{StorageClient, StorageLocation};
-use forebay_transforms::SelectColumns;
+use forebay_transforms::{SelectColumns, TargetTransform};
 use serde_json::json;
 
 use crate::forebay::{Forebay, exact_sql};
@@ -274,6 +274,12 @@ impl TrainedModel {
 
     /// The stages by which the steps transform the label.
     fn target_stages(&self) -> Result<Vec<TargetStage>> {
+        let nodes = self.artifact.pipeline.nodes.iter();
+        let mut steps = nodes.flat_map(|node| &node.steps);
+        // Binding all steps takes more than a model alone needs, such as the modules of functions.
+        if !steps.any(|step| step.kind == TargetTransform::NAME) {
+            return Ok(Vec::new());
+        }
         let card = self.card();
         target_stages(
             &self.artifact,
