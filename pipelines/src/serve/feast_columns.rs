@@ -120,15 +120,16 @@ fn event_time(text: &str, source_type: &DataType) -> String {
         DataType::Date32 | DataType::Date64 => {
             text.strip_suffix("T00:00:00").unwrap_or(text).to_owned()
         }
-        DataType::Timestamp(_, Some(_)) if !has_offset(text) => format!("{text}Z"),
+        DataType::Timestamp(_, Some(_)) if lacks_offset(text) => format!("{text}Z"),
         _ => text.to_owned(),
     }
 }
 
-/// True if a time of ISO 8601 ends with an offset from UTC.
-fn has_offset(text: &str) -> bool {
-    let clock = text.split_once('T').map_or("", |(_, clock)| clock);
-    clock.contains(['Z', '+', '-'])
+/// True if a time of ISO 8601 has a time of day, and no offset from UTC behind it. Other clients than the SDK write a
+/// blank for the `T`.
+fn lacks_offset(text: &str) -> bool {
+    let time_of_day = text.split_once(['T', ' ']);
+    time_of_day.is_some_and(|(_, clock)| !clock.contains(['Z', '+', '-']))
 }
 
 #[cfg(test)]
@@ -173,6 +174,13 @@ mod tests {
                 &zoned,
                 "2026-01-21T00:00:00+01:00",
             ),
+            (
+                "2026-01-21 00:00:00+01:00",
+                &zoned,
+                "2026-01-21 00:00:00+01:00",
+            ),
+            ("2026-01-21 00:00:00", &zoned, "2026-01-21 00:00:00Z"),
+            ("2026-01-21", &zoned, "2026-01-21"),
             (midnight, &naive, midnight),
         ] {
             assert_eq!(event_time(text, source_type), expected);
