@@ -7,7 +7,7 @@ use forebay_analyze::SampledRows;
 use forebay_model::{Finding, Result, RowChange};
 use forebay_plan::{
     AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp,
-    Transform, ValueCount, WrittenNulls,
+    Transform, ValueCount, WrittenNulls, check_stop,
 };
 use forebay_setters::Setters;
 use schemars::JsonSchema;
@@ -219,6 +219,8 @@ impl NeighborSearch<'_> {
             if !values.iter().any(|value| value.is_nan()) {
                 continue;
             }
+            // A row costs as much as the whole sample has numbers.
+            check_stop()?;
             let distances = self.squared_distances(&values);
             for (index, value) in values.iter().enumerate() {
                 if value.is_nan() {
