@@ -202,11 +202,17 @@ pub(super) fn bias_bars(forecast: &BacktestedForecast) -> Vec<Block> {
                        right where they are too high.";
     let label = format!("Bias of {} by group", forecast.sink);
     let head = ["group", "#bias", "too low, too high"];
-    vec![
-        Block::heading(label.clone()),
-        Block::text(explanation),
-        Block::stacked_table(&label, &head, rows),
-    ]
+    let mut blocks = vec![Block::heading(label.clone()), Block::text(explanation)];
+    if groups.len() > GROUPS_SHOWN {
+        let count = groups.len();
+        let text = format!(
+            "The {GROUPS_SHOWN} of {count} groups with the greatest bias are drawn; the JSON \
+             summary has all."
+        );
+        blocks.push(Block::text(text));
+    }
+    blocks.push(Block::stacked_table(&label, &head, rows));
+    blocks
 }
 
 /// A group with its bias.
@@ -434,5 +440,10 @@ mod tests {
         let mut model = forecaster("trees", Vec::new());
         model.groups = groups.to_vec();
         assert_eq!(bias_bars(&forecast(vec![model])).len(), 3);
+        let mut model = forecaster("trees", Vec::new());
+        model.groups = vec![group(Some("foods"), Some(0.1)); GROUPS_SHOWN + 1];
+        let text =
+            "The 40 of 41 groups with the greatest bias are drawn; the JSON summary has all.";
+        assert!(has_text(&bias_bars(&forecast(vec![model])), text));
     }
 }
