@@ -7,10 +7,10 @@ use std::time::Duration;
 use arrow::array::{ArrayRef, Float32Array, RecordBatch};
 use arrow::datatypes::{DataType, Field, Schema};
 use forebay_feed::{BlockDataset, BlockSource};
-use forebay_model::{ContentId, Fault, Result, codes};
+use forebay_model::{ContentId, Fault, Result};
 use forebay_run::{FeedSource, TrainingContext};
 
-use super::classes::{ClassLabels, ClassNumbers, SortedClasses};
+use super::classes::{ClassLabels, ClassNumbers, SortedClasses, refuse_single_class};
 
 /// Rows of a training with the ranks of their classes as labels.
 pub struct ClassRows {
@@ -30,15 +30,7 @@ impl ClassRows {
             return Err(Fault::internal("a training of classes without a label"));
         };
         let classes = Arc::new(read_classes(context, &label)?);
-        if classes.classes.count() < 2 {
-            let message = format!(
-                "`{label}` has the class `{}` in all rows that are learned from",
-                classes.classes.names().concat()
-            );
-            return Err(Fault::new(codes::BAD_ROW, message)
-                .column(&label)
-                .hint("look at the split, and at what the steps filter"));
-        }
+        refuse_single_class(&label, &classes.classes)?;
         let validation = context.validation;
         Ok(ClassRows {
             rows: ranked_rows(context.rows, &label, &classes),

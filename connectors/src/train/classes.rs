@@ -11,6 +11,20 @@ use forebay_run::ModelClasses;
 /// Classes of a model at most: each round of boosting grows a tree for each.
 const CLASSES_MAX: usize = 1000;
 
+/// Refuses a label of which all rows that are learned from have one class.
+pub fn refuse_single_class(label: &str, classes: &ModelClasses) -> Result<()> {
+    if classes.count() > 1 {
+        return Ok(());
+    }
+    let message = format!(
+        "`{label}` has the class `{}` in all rows that are learned from",
+        classes.names().concat()
+    );
+    Err(Fault::new(codes::BAD_ROW, message)
+        .column(label)
+        .hint("look at the split, and at what the steps filter"))
+}
+
 /// The labels of some rows, which are classes.
 #[derive(Debug, Clone)]
 pub struct ClassLabels {

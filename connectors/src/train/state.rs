@@ -8,6 +8,7 @@ use forebay_run::TrainingReport;
 use serde::{Deserialize, Serialize};
 
 use super::adam::AdamState;
+use super::class_loss::log_shares;
 use super::network::{ModelParameters, ModelShape};
 use super::row_changes::RowsRead;
 use super::scale::InputScale;
@@ -15,9 +16,6 @@ use super::tensors::{TensorFile, invalid_model_fault, named_tensors, write_tenso
 
 /// The version of checkpoints.
 const VERSION: u32 = 1;
-
-/// Share of a class at least: the logarithm of 0 is no score.
-const SHARE_MIN: f64 = 1e-15;
 
 /// A training between two steps.
 #[derive(Debug)]
@@ -104,12 +102,7 @@ impl TrainingState {
     /// Logarithms of the shares of the classes among the rows of the first epoch, where the label is one.
     pub fn class_log_shares(&self) -> Vec<f64> {
         let weights = &self.progress.class_weights;
-        let total: f64 = weights.iter().sum();
-        let mut log_shares = Vec::with_capacity(weights.len());
-        for weight in weights {
-            log_shares.push((weight / total).max(SHARE_MIN).ln());
-        }
-        log_shares
+        log_shares(weights, weights.iter().sum())
     }
 
     /// Encodes the state as the bytes of a checkpoint.

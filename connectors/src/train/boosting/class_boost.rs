@@ -9,10 +9,7 @@ use super::matrix::BinnedMatrix;
 use super::partitions::GroupRows;
 use super::table::FeatureTable;
 use super::tree::TreeEnsemble;
-use crate::train::class_loss::{class_loss, softmax};
-
-/// Share of a class at least, as in LightGBM: the logarithm of 0 is no score.
-const SHARE_MIN: f64 = 1e-15;
+use crate::train::class_loss::{class_loss, log_shares, softmax};
 
 /// State of boosting.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -195,11 +192,7 @@ pub fn log_priors(rows: &FeatureTable, classes: usize) -> Vec<f64> {
         weights[*label as usize] += weight;
         total += weight;
     }
-    let mut priors = Vec::with_capacity(classes);
-    for weight in weights {
-        priors.push((weight / total).max(SHARE_MIN).ln());
-    }
-    priors
+    log_shares(&weights, total)
 }
 
 /// Scores of the classes for a row.

@@ -29,7 +29,7 @@ use super::trainer::{
 };
 use super::tree::TreeEnsemble;
 use crate::train::class_errors::ClassErrors;
-use crate::train::classes::{ClassLabels, ClassNumbers, SortedClasses};
+use crate::train::classes::{ClassLabels, ClassNumbers, SortedClasses, refuse_single_class};
 use crate::train::constants::warn_of_constants;
 use crate::train::file::write_boosted_model;
 use crate::train::group_names::GroupName;
@@ -112,7 +112,7 @@ impl ClassTraining<'_> {
 
         let (learn, classes) = self.read_learn_rows()?;
         check_weights(&learn)?;
-        self.check_classes(&classes.classes)?;
+        refuse_single_class(self.label(), &classes.classes)?;
         let class_bytes = learn_rows * LEARN_CLASS_BYTES + validation_rows * VALIDATION_CLASS_BYTES;
         let needed = row_bytes + class_bytes * classes.classes.count() as u64;
         check_memory(needed, limit, "the model over all rows", "")?;
@@ -139,21 +139,6 @@ impl ClassTraining<'_> {
 
     fn empty_table(&self) -> FeatureTable {
         FeatureTable::new(self.shape.numbers, self.shape.ids)
-    }
-
-    /// Refuses labels of one class.
-    fn check_classes(&self, classes: &ModelClasses) -> Result<()> {
-        if classes.count() > 1 {
-            return Ok(());
-        }
-        let label = self.label();
-        let message = format!(
-            "`{label}` has the class `{}` in all rows that are learned from",
-            classes.names().concat()
-        );
-        Err(Fault::new(codes::BAD_ROW, message)
-            .column(label)
-            .hint("look at the split, and at what the steps filter"))
     }
 
     /// The rows to learn from, and their classes, which are those of all rows where a sample is taken.
