@@ -1,8 +1,8 @@
 //! A command that gets SIGTERM or SIGINT ends, whatever it is doing, and shows nothing half-made; the same command then
 //! comes to what it would have come to.
 //!
-//! The quick form sends fifty signals, at least one to each command. The long one sends a thousand, each after some work that a seed
-//! chooses, and each command must end within ten seconds:
+//! The quick form sends fifty signals, at least one to each command. The long one sends a thousand, each after some work
+//! that a seed chooses, and each command must end within ten seconds:
 //!
 //! ```text
 //! FOREBAY_SIGNALS=1000 cargo test -p forebay --test forebay command_line::signals::

@@ -86,7 +86,6 @@ pub(super) fn fields(text: &mut String, schema: &Value, body: &Value) {
             (false, Some(Value::Null) | None) => String::new(),
             (false, Some(default)) => format!("`{default}`"),
         };
-        // Of a definition with a section of its own, the first paragraph.
         let description = property["description"].as_str();
         // Of a definition with a section of its own, the first paragraph.
         let definition = resolved(schema, property)["description"].as_str();

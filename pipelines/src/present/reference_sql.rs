@@ -28,8 +28,9 @@ DATE)` is refused, since whole numbers count days from 1970-01-01. A date has no
 INTERVAL '36 hours'` is refused, and `CAST(day AS TIMESTAMP)` has them. \
 `arrow_cast('1 month', 'Interval(DayTime)')` is refused, since a month has no fixed number of days.
 
-A cast of a number to a whole type cuts the fraction off, toward zero: `CAST(1.9 AS INT)` is 1, and \
-`CAST(-1.9 AS INT)` is -1, as in Spark. PostgreSQL and DuckDB round: `CAST(round(x) AS INT)`. \
+A cast of a number to a whole type cuts the fraction off, toward zero: `CAST(1.9 AS INT)` is 1, \
+and `CAST(-1.9 AS INT)` is -1, as in Spark. \
+PostgreSQL and DuckDB round: `CAST(round(x) AS INT)`. \
 These cuts are not counted; the transform `cast` counts them. A cast to \
 `DECIMAL(10, 2)` rounds, halves away from zero. A cast to `BOOLEAN` makes every number but 0 true, \
 2 and NaN among them: `x = 1` is true for 1 alone. Numbers beyond the type, and NaN as a whole \

@@ -301,8 +301,8 @@ impl StepGrid {
 
 /// Months of a time since January of the year 0, in the zone of its column.
 fn month_number(clock: &ColumnClock, time: i64) -> Result<i64> {
-    let place = clock.place_in_month(time).ok_or_else(beyond_calendar)?;
-    Ok(place.month)
+    let in_month = clock.place_in_month(time).ok_or_else(beyond_calendar)?;
+    Ok(in_month.month)
 }
 
 /// The time so many months after the first one of a series, at its day of the month.

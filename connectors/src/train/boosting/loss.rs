@@ -182,9 +182,9 @@ impl Objective {
     }
 }
 
-/// First and second derivative of the loss of a class by the score of a class with this probability. The second one is that of
-/// the diagonal, times `K / (K - 1)` for `K` classes, as in Friedman's algorithm (Greedy Function Approximation, 2001,
-/// section 4.6) and in LightGBM.
+/// First and second derivative of the loss of a class by the score of a class with this probability. The second one is
+/// that of the diagonal, times `K / (K - 1)` for `K` classes, as in Friedman's algorithm (Greedy Function Approximation,
+/// 2001, section 4.6) and in LightGBM.
 pub fn class_derivatives(probability: f64, is_label: bool, classes: usize) -> (f64, f64) {
     let factor = classes as f64 / (classes as f64 - 1.0);
     let label = if is_label { 1.0 } else { 0.0 };
