@@ -49,6 +49,9 @@ NO_TRANSFORMS = {
     "a selection of columns, which `columns` is": "ColumnSelector",
 }
 
+# Begins of answers that are code of the user.
+WRITTEN = ("`- derive", "`- filter", "`- python", "`- command", "`- estimator")
+
 # Modules whose functions transform nothing of their own, by reason.
 HELPERS = {("utilsforecast", "processing"): "one call for pandas and Polars, whose names are on the page of pandas"}
 
@@ -134,7 +137,7 @@ def kind_of(answer):
     """Kinds of answers: a step of its own, other steps or words, or none."""
     if answer in ("", "*missing*", "*no transform*"):
         return {"": "unanswered", "*missing*": "not", "*no transform*": "no transform"}[answer]
-    is_step = answer.startswith("`- ") and not answer.startswith(("`- derive", "`- filter", "`- python", "`- command"))
+    is_step = answer.startswith("`- ") and not answer.startswith(WRITTEN)
     return "here as" if is_step else "written as"
 
 
