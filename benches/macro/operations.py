@@ -18,6 +18,7 @@ from measure import build, generate, kept, limits, measured, size, table, tail, 
 HERE = Path(__file__).resolve().parent
 SERIES = "store_id, item_id"
 
+
 def scaled(column):
     """A column in five scales, in SQL."""
     above = f"({column} - {column}_least) / ({column}_most - {column}_least)::DOUBLE"
