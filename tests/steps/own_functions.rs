@@ -63,6 +63,23 @@ fn a_program_runs_again_when_its_file_changes() {
 }
 
 #[test]
+fn a_model_alone_is_exported_without_the_programs_of_its_steps() {
+    let shop = shop();
+    std::os::unix::fs::symlink("/bin/cat", shop.path("pass")).unwrap();
+    shop.write(
+        "spec.yaml",
+        "version: 1\nname: test\nsources: { a: { csv: { path: a.csv } } }\n\
+         steps:\n  f:\n    from: a\n    do: [{ command: { run: [./pass], columns: [x], returns: { x: float64 } } }]\n\
+         sinks:\n  m: { from: f, train: { path: m, model: gbdt, label: k, dense: [x], rounds: 2, min_leaf_rows: 1 } }\n",
+    );
+    shop.forebay(&["run", "spec.yaml"]).expect(0);
+    std::fs::remove_file(shop.path("pass")).unwrap();
+    shop.forebay(&["export", "m", "alone.onnx", "--without-steps"])
+        .expect(0);
+    assert!(shop.path("alone.onnx").exists());
+}
+
+#[test]
 fn a_null_is_found_in_its_file() {
     let shop = shop();
     shop.write("a.csv", "k,x,s\n1,1.5,a\n2,2.5,b\n3,,c\n");
