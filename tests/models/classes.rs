@@ -278,6 +278,29 @@ fn networks_leave_out_validation_rows_of_unknown_classes() {
     assert!(rows.column_by_name("prediction_grey").is_none());
 }
 
+/// A loss of no rows ends no training, and is not reported.
+#[test]
+fn networks_train_on_where_all_validation_rows_have_unknown_classes() {
+    let shop = shop();
+    let rows = std::fs::read_to_string(shop.path("rows.csv")).unwrap();
+    let mut text = String::new();
+    for (number, line) in rows.lines().enumerate() {
+        let (columns, class) = line.rsplit_once(',').unwrap();
+        // The header, and 300 rows to learn from.
+        let class = if number > 300 { "grey" } else { class };
+        text += &format!("{columns},{class}\n");
+    }
+    shop.write("rows.csv", &text);
+    let train = "model: linear, loss: softmax, label: late, epochs: 3, patience_epochs: 1";
+    network_spec(&shop, train);
+    let summary = run(&shop, &[]).expect(0).summary();
+    let change = json!({ "step": "net.validation", "change": "unknown_class", "count": 100 });
+    assert_eq!(model(&summary)["validation_changes"], json!([change]));
+    let epochs = model(&summary)["epochs"].as_array().unwrap();
+    assert_eq!(epochs.len(), 3);
+    assert!(model(&summary)["baseline"].is_null(), "{summary}");
+}
+
 #[test]
 fn settings_that_do_not_suit_networks_of_classes_are_refused() {
     let shop = shop();

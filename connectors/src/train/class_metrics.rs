@@ -55,6 +55,11 @@ impl ClassMetrics {
         }
     }
 
+    /// True if a row of a learned class counts.
+    pub fn has_rows(&self) -> bool {
+        self.errors.weight > 0.0
+    }
+
     /// The mean loss.
     pub fn loss(&self) -> f64 {
         self.errors.loss()
@@ -82,6 +87,7 @@ mod tests {
     #[test]
     fn rows_of_unknown_classes_and_rows_that_do_not_count_are_left_out() {
         let mut metrics = ClassMetrics::new(vec![0.25_f64.ln(), 0.75_f64.ln()]);
+        assert!(!metrics.has_rows());
         let rows = ModelInput {
             rows: 4,
             dense: &[],
@@ -92,6 +98,7 @@ mod tests {
         };
         let results = [1.0, 0.0, 1.0, 0.0, 0.0, 5.0, 0.0, 0.0];
         metrics.add(&rows, &results);
+        assert!(metrics.has_rows());
         assert_eq!(metrics.unknown_rows, 1);
         // The logarithms of 1 + e^-1 and of 1 + e: -ln softmax of the right and of the wrong class.
         let expected = (0.313_261_687_518_222_8 + 1.313_261_687_518_222_8) / 2.0;

@@ -38,6 +38,14 @@ impl ModelMetrics {
         }
     }
 
+    /// False if all rows have classes that were not learned.
+    pub fn has_rows(&self) -> bool {
+        match self {
+            ModelMetrics::Numbers(_) => true,
+            ModelMetrics::Classes(metrics) => metrics.has_rows(),
+        }
+    }
+
     /// The losses of models without features; `mean` is the mean label of the rows that were learned from.
     pub fn baseline(&self, mean: f64) -> BaselineReport {
         match self {

@@ -442,7 +442,8 @@ impl<E: TrainingEngine> TrainingLoop<'_, E> {
             if self.state.progress.validate.is_none() {
                 warn_of_unknown_classes(context, measured.unknown_rows());
             }
-            metrics = Some(measured);
+            // Without a row of a learned class, there is no loss to report or to wait for.
+            metrics = Some(measured).filter(|measured| measured.has_rows());
             self.state.progress.validate.get_or_insert(read);
         }
         let validation = metrics
