@@ -42,6 +42,11 @@ impl TargetInverse {
             for name in &stage.parameters {
                 parameters.push(columns.take(graph, name, TensorType::Double, 1)?);
             }
+            if parameters.len() != stage.function.parameters() {
+                return Err(Fault::internal(
+                    "a target without the numbers of its series",
+                ));
+            }
             inverses.push(InverseStage {
                 function: stage.function,
                 parameters,
