@@ -1,12 +1,14 @@
 //! A hierarchy of forecasts: those of upper levels, and those of the lowest one whose sums they are.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use arrow::datatypes::Field;
 use forebay_model::{Fault, Result, codes};
 use forebay_series::reconcile::{Hierarchy, ReconcileMethod, Reconciler};
 
 use super::series_rows::SeriesName;
 use super::values::PredictionBounds;
+use crate::leak_check::time_text;
 
 /// Forecasts of one level.
 #[derive(Debug, Clone, PartialEq)]
@@ -15,6 +17,8 @@ pub(crate) struct LevelForecasts {
     pub sink: String,
     /// The columns that tell its series apart.
     pub keys: Vec<String>,
+    /// The column of their times.
+    pub time: Field,
     pub names: Vec<SeriesName>,
     /// Ticks of all times, in ascending order.
     pub times: Vec<i64>,
@@ -41,6 +45,17 @@ pub(super) struct ForecastHierarchy<'a> {
     bottom: &'a LevelForecasts,
     /// The series of all upper levels, one level after the other.
     hierarchy: Hierarchy,
+}
+
+/// Errors on folds, of which all series have as many.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct FoldErrors {
+    /// Errors of each series. Series of upper levels come first.
+    pub by_series: Vec<Vec<f64>>,
+    /// Number of the times of folds at which a series has no error. None of the others counts there.
+    pub incomplete_times: usize,
+    /// A series without an error at the first of them.
+    pub incomplete_series: Option<String>,
 }
 
 /// Reconciled forecasts of each time, in the order of the series of a level.
@@ -83,56 +98,120 @@ impl<'a> ForecastHierarchy<'a> {
         self.hierarchy.children.len()
     }
 
-    /// Errors of all series on folds: upper ones first, and as many of each. Times at which a series has no value or no
-    /// forecast are left out. `rows` are those of each upper level, then those of the lowest one.
-    pub fn fold_errors(&self, rows: &[Vec<FoldRow>]) -> Vec<Vec<f64>> {
-        let mut series_errors = Vec::new();
+    /// Errors of all series on folds. The value of an upper series is the sum of all values of its fold: those of series
+    /// that have ended since are part of it, as they are of its forecast. `rows` are those of each upper level, then those
+    /// of the lowest one. Fails where a reconciliation with these errors would take more than half of the memory.
+    pub fn fold_errors(&self, rows: &[Vec<FoldRow>], memory_bytes: u64) -> Result<FoldErrors> {
+        self.check_memory(fold_time_count(rows), memory_bytes)?;
+        let mut errors = FoldErrors::default();
         let Some((bottom_rows, upper_rows)) = rows.split_last() else {
-            return series_errors;
+            return Ok(errors);
         };
-        let bottom_rows = by_time(bottom_rows, &self.bottom.names);
-        let levels = self.uppers.iter().zip(upper_rows);
-        let levels: Vec<_> = levels
-            .map(|(level, rows)| by_time(rows, &level.names))
-            .collect();
+        let bottom = FoldLevel::new(self.bottom, bottom_rows)?;
+        let mut uppers = Vec::with_capacity(self.uppers.len());
+        for (level, rows) in self.uppers.iter().zip(upper_rows) {
+            uppers.push(FoldLevel::new(level, rows)?);
+        }
+        let parents = self.parents(bottom_rows, &uppers)?;
         let series = self.hierarchy.children.len() + self.hierarchy.bottoms;
-        series_errors.resize(series, Vec::new());
-        for (time, rows) in &bottom_rows {
-            let Some(errors) = self.errors_at(*time, rows, &levels) else {
-                continue;
-            };
-            for (errors_of_one, error) in series_errors.iter_mut().zip(errors) {
-                errors_of_one.push(error);
+        errors.by_series.resize(series, Vec::new());
+        for time in bottom.rows.keys() {
+            match self.errors_at(*time, &bottom, &uppers, &parents) {
+                Ok(errors_at_time) => {
+                    for (errors_of_series, error) in errors.by_series.iter_mut().zip(errors_at_time)
+                    {
+                        errors_of_series.push(error);
+                    }
+                }
+                Err(series) => {
+                    errors.incomplete_times += 1;
+                    errors.incomplete_series.get_or_insert(series);
+                }
             }
         }
-        series_errors
+        Ok(errors)
     }
 
-    /// Errors of all series at a time of a fold.
+    /// Fails where a reconciliation by so many errors of each series would take more than half of the memory.
+    fn check_memory(&self, errors: usize, memory_bytes: u64) -> Result<()> {
+        let uppers = self.hierarchy.children.len() as u64;
+        let series = uppers + self.hierarchy.bottoms as u64;
+        // Errors are copied: centred, standardised, and less those of the lowest level.
+        let numbers = uppers * uppers / 2 + series * (4 * errors as u64 + 4);
+        let limit = memory_bytes / 2;
+        if numbers * 8 <= limit {
+            return Ok(());
+        }
+        let message = format!(
+            "the reconciliation of {series} series would hold {} MiB, and may hold {}",
+            (numbers * 8).div_ceil(1 << 20),
+            limit >> 20
+        );
+        Err(Fault::new(codes::MEMORY, message)
+            .hint("leave levels out of `reconcile.with`, or raise --memory"))
+    }
+
+    /// Numbers of the upper series that each series of fold rows is part of. Upper series that have ended have none.
+    fn parents<'r>(
+        &self,
+        bottom_rows: &'r [FoldRow],
+        uppers: &[FoldLevel<'_>],
+    ) -> Result<HashMap<&'r SeriesName, Vec<usize>>> {
+        let mut parents: HashMap<&SeriesName, Vec<usize>> = HashMap::new();
+        for row in bottom_rows {
+            parents.entry(&row.series).or_default();
+        }
+        let mut first = 0;
+        for upper in uppers {
+            let positions = key_positions(upper.level, self.bottom)?;
+            for (name, numbers) in &mut parents {
+                let number = upper.numbers.get(&parent_name(&positions, name));
+                numbers.extend(number.map(|number| first + number));
+            }
+            first += upper.level.names.len();
+        }
+        Ok(parents)
+    }
+
+    /// Errors of all series at a time of a fold, or a series that has none.
     fn errors_at(
         &self,
         time: (i64, i64),
-        bottom_rows: &[Option<&FoldRow>],
-        levels: &[RowsByTime<'_>],
-    ) -> Option<Vec<f64>> {
-        let mut values = Vec::with_capacity(bottom_rows.len());
-        let mut bottom_errors = Vec::with_capacity(bottom_rows.len());
-        for row in bottom_rows {
-            let row = (*row)?;
-            let value = row.came?;
-            values.push(value);
-            bottom_errors.push(value - row.predicted?);
-        }
-        let mut errors = Vec::with_capacity(self.hierarchy.children.len() + values.len());
-        let mut children = self.hierarchy.children.iter();
-        for level in levels {
-            for row in level.get(&time)? {
-                let sum: f64 = children.next()?.iter().map(|child| values[*child]).sum();
-                errors.push(sum - (*row)?.predicted?);
+        bottom: &FoldLevel<'_>,
+        uppers: &[FoldLevel<'_>],
+        parents: &HashMap<&SeriesName, Vec<usize>>,
+    ) -> Result<Vec<f64>, String> {
+        let mut sums: Vec<f64> = vec![0.0; self.hierarchy.children.len()];
+        let mut bottom_errors: Vec<Option<f64>> = vec![None; self.hierarchy.bottoms];
+        for row in bottom.rows_at(time) {
+            let Some(value) = row.came else {
+                continue;
+            };
+            for parent in parents.get(&row.series).into_iter().flatten() {
+                sums[*parent] += value;
+            }
+            if let Some(number) = bottom.numbers.get(&row.series) {
+                bottom_errors[*number] = row.predicted.map(|predicted| value - predicted);
             }
         }
-        errors.append(&mut bottom_errors);
-        Some(errors)
+        let mut errors = Vec::with_capacity(sums.len() + bottom_errors.len());
+        let mut sums = sums.iter();
+        for upper in uppers {
+            let mut forecasts = vec![None; upper.level.names.len()];
+            for row in upper.rows_at(time) {
+                if let Some(number) = upper.numbers.get(&row.series) {
+                    forecasts[*number] = row.predicted;
+                }
+            }
+            for (number, (predicted, sum)) in forecasts.iter().zip(sums.by_ref()).enumerate() {
+                let predicted = predicted.ok_or_else(|| upper.level.series_text(number))?;
+                errors.push(sum - predicted);
+            }
+        }
+        for (number, error) in bottom_errors.iter().enumerate() {
+            errors.push(error.ok_or_else(|| bottom.level.series_text(number))?);
+        }
+        Ok(errors)
     }
 
     /// Reconciles the forecasts of all times: those of each upper level, then those of the lowest one. Bounds are of the
@@ -189,22 +268,85 @@ impl<'a> ForecastHierarchy<'a> {
     }
 }
 
-/// Numbers of the series of the lowest level that each series of a level is the sum of.
-fn children_of(level: &LevelForecasts, bottom: &LevelForecasts) -> Result<Vec<Vec<usize>>> {
+impl LevelForecasts {
+    /// A series in words, with its sink.
+    fn series_text(&self, number: usize) -> String {
+        match self.names.get(number) {
+            Some(name) => format!("{} of `{}`", name_text(&self.keys, name), self.sink),
+            None => format!("`{}`", self.sink),
+        }
+    }
+
+    /// `store_id CA_1, item_id FOODS_1_001 for day 2024-01-01`.
+    fn row_text(&self, series: &SeriesName, tick: i64) -> String {
+        let time = time_text(tick, &self.time).unwrap_or_else(|_| tick.to_string());
+        let series = name_text(&self.keys, series);
+        format!("{series} for {} {time}", self.time.name())
+    }
+
+    /// The fault for a series that has two forecasts of a time.
+    pub(super) fn duplicate_fault(&self, series: &SeriesName, tick: i64) -> Fault {
+        let row = self.row_text(series, tick);
+        let message = format!("`{}` has two forecasts of {row}", self.sink);
+        Fault::new(codes::BAD_ROW, message)
+            .column(self.time.name())
+            .hint(
+                "let each series have one row for each time: name all of its keys in `keys` of \
+                 `future_rows`, or drop duplicates",
+            )
+    }
+
+    /// The fault for a row without a forecast.
+    pub(super) fn missing_fault(&self, series: &SeriesName, tick: i64) -> Fault {
+        let row = self.row_text(series, tick);
+        let message = format!("`{}` has no forecast of {row}", self.sink);
+        Fault::new(codes::BAD_ROW, message)
+            .hint("give its model a fallback, or filter the rows that it does not forecast")
+    }
+
+    /// The fault for a forecast of a series that has no time.
+    pub(super) fn timeless_fault(&self, series: &SeriesName) -> Fault {
+        let message = format!(
+            "`{}` has a forecast of {} whose `{}` is null",
+            self.sink,
+            name_text(&self.keys, series),
+            self.time.name()
+        );
+        Fault::new(codes::BAD_ROW, message)
+            .column(self.time.name())
+            .hint("filter rows without a time")
+    }
+}
+
+/// The position of each key of a level among those of the lowest one.
+fn key_positions(level: &LevelForecasts, bottom: &LevelForecasts) -> Result<Vec<usize>> {
     let mut positions = Vec::with_capacity(level.keys.len());
     for key in &level.keys {
         let position = bottom.keys.iter().position(|name| name == key);
         positions.push(position.ok_or_else(|| Fault::internal("a level of other keys"))?);
     }
-    let numbered = level.names.iter().enumerate();
-    let numbers: HashMap<&SeriesName, usize> =
-        numbered.map(|(number, name)| (name, number)).collect();
+    Ok(positions)
+}
+
+/// The series that a series of the lowest level is part of, in a level with the keys at these positions.
+fn parent_name(positions: &[usize], name: &SeriesName) -> SeriesName {
+    let keys = positions.iter();
+    keys.map(|position| name[*position].clone()).collect()
+}
+
+/// The number of each series.
+fn series_numbers(names: &[SeriesName]) -> HashMap<&SeriesName, usize> {
+    let numbered = names.iter().enumerate();
+    numbered.map(|(number, name)| (name, number)).collect()
+}
+
+/// Numbers of the series of the lowest level that each series of a level is the sum of.
+fn children_of(level: &LevelForecasts, bottom: &LevelForecasts) -> Result<Vec<Vec<usize>>> {
+    let positions = key_positions(level, bottom)?;
+    let numbers = series_numbers(&level.names);
     let mut children = vec![Vec::new(); level.names.len()];
     for (number, name) in bottom.names.iter().enumerate() {
-        let parent: SeriesName = positions
-            .iter()
-            .map(|position| name[*position].clone())
-            .collect();
+        let parent = parent_name(&positions, name);
         let Some(upper) = numbers.get(&parent) else {
             let message = format!(
                 "`{}` has no forecast of {}, the sum of {} of `{}`",
@@ -249,29 +391,56 @@ fn name_text(keys: &[String], name: &SeriesName) -> String {
     texts.join(", ")
 }
 
-/// Rows of all series of a level by fold and time; `None` of series without a row.
-type RowsByTime<'a> = BTreeMap<(i64, i64), Vec<Option<&'a FoldRow>>>;
+/// Rows of a level on folds.
+struct FoldLevel<'a> {
+    level: &'a LevelForecasts,
+    /// The number of each series that has not ended.
+    numbers: HashMap<&'a SeriesName, usize>,
+    /// The rows of each fold and time, in the order of the names of their series.
+    rows: BTreeMap<(i64, i64), Vec<&'a FoldRow>>,
+}
 
-fn by_time<'a>(rows: &'a [FoldRow], names: &[SeriesName]) -> RowsByTime<'a> {
-    let numbered = names.iter().enumerate();
-    let numbers: HashMap<&SeriesName, usize> =
-        numbered.map(|(number, name)| (name, number)).collect();
-    let mut rows_by_time = RowsByTime::new();
-    for row in rows {
-        // Series that have ended since are not forecast any more.
-        let Some(number) = numbers.get(&row.series) else {
-            continue;
-        };
-        let of_time = rows_by_time
-            .entry((row.fold, row.time))
-            .or_insert_with(|| vec![None; names.len()]);
-        of_time[*number] = Some(row);
+impl<'a> FoldLevel<'a> {
+    fn new(level: &'a LevelForecasts, rows: &'a [FoldRow]) -> Result<FoldLevel<'a>> {
+        let mut rows_by_time: BTreeMap<(i64, i64), Vec<&FoldRow>> = BTreeMap::new();
+        for row in rows {
+            let of_time = rows_by_time.entry((row.fold, row.time)).or_default();
+            of_time.push(row);
+        }
+        for rows in rows_by_time.values_mut() {
+            // Sums are added up in this order, whatever the order of the query.
+            rows.sort_unstable_by(|row, other| row.series.cmp(&other.series));
+            for pair in rows.windows(2) {
+                if pair[0].series == pair[1].series {
+                    return Err(level.duplicate_fault(&pair[0].series, pair[0].time));
+                }
+            }
+        }
+        Ok(FoldLevel {
+            level,
+            numbers: series_numbers(&level.names),
+            rows: rows_by_time,
+        })
     }
-    rows_by_time
+
+    /// Rows of a fold and time.
+    fn rows_at(&self, time: (i64, i64)) -> &[&'a FoldRow] {
+        let rows = self.rows.get(&time);
+        rows.map(Vec::as_slice).unwrap_or_default()
+    }
+}
+
+/// Number of the times of all folds of the lowest level.
+fn fold_time_count(rows: &[Vec<FoldRow>]) -> usize {
+    let rows = rows.last().into_iter().flatten();
+    let times: BTreeSet<(i64, i64)> = rows.map(|row| (row.fold, row.time)).collect();
+    times.len()
 }
 
 #[cfg(test)]
 mod tests {
+    use arrow::datatypes::DataType;
+
     use super::*;
 
     fn name(keys: &[&str]) -> SeriesName {
@@ -282,6 +451,7 @@ mod tests {
         LevelForecasts {
             sink: sink.to_owned(),
             keys: keys.iter().map(|key| (*key).to_owned()).collect(),
+            time: Field::new("day", DataType::Date32, true),
             names: names.iter().map(|keys| name(keys)).collect(),
             times: (0..values.len() as i64).collect(),
             values: values.iter().map(|values| values.to_vec()).collect(),
@@ -370,11 +540,10 @@ mod tests {
         }
     }
 
-    #[test]
-    fn errors_are_of_times_that_all_series_have() {
-        let uppers = uppers();
-        let bottom = bottom(&[&[1.0, 2.0, 3.0]]);
-        let hierarchy = ForecastHierarchy::new(&uppers, &bottom).unwrap();
+    const MEMORY_BYTES: u64 = 1 << 30;
+
+    /// Rows of days 5 and 6. The last item has no value of the second day.
+    fn fold_rows() -> Vec<Vec<FoldRow>> {
         let mut rows = vec![Vec::new(), Vec::new(), Vec::new()];
         for time in [5, 6] {
             rows[0].push(row(name(&[]), time, 10.0, None));
@@ -385,8 +554,70 @@ mod tests {
             let last = (time == 5).then_some(8.0);
             rows[2].push(row(name(&["s", "a"]), time, 1.0, last));
         }
-        let errors = hierarchy.fold_errors(&rows);
+        rows
+    }
+
+    fn fold_errors(rows: &[Vec<FoldRow>], memory_bytes: u64) -> Result<FoldErrors> {
+        let uppers = uppers();
+        let bottom = bottom(&[&[1.0, 2.0, 3.0]]);
+        let hierarchy = ForecastHierarchy::new(&uppers, &bottom).unwrap();
+        hierarchy.fold_errors(rows, memory_bytes)
+    }
+
+    #[test]
+    fn errors_are_of_times_that_all_series_have() {
+        let errors = fold_errors(&fold_rows(), MEMORY_BYTES).unwrap();
         // The total, the stores in their order, the items.
-        assert_eq!(errors, [[4.0], [3.0], [1.0], [1.0], [3.0], [7.0]]);
+        let expected = [[4.0], [3.0], [1.0], [1.0], [3.0], [7.0]];
+        assert_eq!(errors.by_series, expected);
+        assert_eq!(errors.incomplete_times, 1);
+        let series = errors.incomplete_series.unwrap();
+        assert_eq!(series, "store s, item a of `items`");
+    }
+
+    /// The forecasts of the total and of a store contain an item that has ended since, and the total a whole store.
+    #[test]
+    fn values_of_upper_series_contain_series_that_have_ended() {
+        let mut rows = fold_rows();
+        for time in [5, 6] {
+            rows[1].push(row(name(&["w"]), time, 9.0, None));
+            rows[2].push(row(name(&["n", "z"]), time, 1.0, Some(16.0)));
+            let last = (time == 5).then_some(32.0);
+            rows[2].push(row(name(&["w", "a"]), time, 1.0, last));
+        }
+        let errors = fold_errors(&rows, MEMORY_BYTES).unwrap();
+        let expected = [[52.0], [3.0], [17.0], [1.0], [3.0], [7.0]];
+        assert_eq!(errors.by_series, expected);
+        // The order of a query is that of its threads.
+        for rows in &mut rows {
+            rows.reverse();
+        }
+        assert_eq!(fold_errors(&rows, MEMORY_BYTES).unwrap(), errors);
+    }
+
+    #[test]
+    fn two_rows_of_a_series_and_time_of_a_fold_are_refused() {
+        let mut rows = fold_rows();
+        rows[1].push(row(name(&["s"]), 6, 5.5, None));
+        let fault = fold_errors(&rows, MEMORY_BYTES).unwrap_err();
+        let expected = "`stores` has two forecasts of store s for day 1970-01-07";
+        assert_eq!(fault.message(), expected);
+        let mut rows = fold_rows();
+        let mut next_fold = row(name(&["s"]), 6, 5.5, None);
+        next_fold.fold = 1;
+        rows[1].push(next_fold);
+        assert!(fold_errors(&rows, MEMORY_BYTES).is_ok());
+    }
+
+    #[test]
+    fn a_reconciliation_may_take_half_of_the_memory() {
+        // Three upper series, and six with two errors each.
+        let numbers = 4 + 6 * 12;
+        let rows = fold_rows();
+        assert!(fold_errors(&rows, 2 * 8 * numbers).is_ok());
+        let fault = fold_errors(&rows, 2 * 8 * numbers - 2).unwrap_err();
+        assert_eq!(fault.code(), codes::MEMORY);
+        let expected = "the reconciliation of 6 series would hold 1 MiB, and may hold 0";
+        assert_eq!(fault.message(), expected);
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, Float64Type};
+use arrow::datatypes::{DataType, Field, Float64Type};
 use forebay_model::{Fault, Pipeline, PipelineSink, Result, codes};
 use forebay_plan::{BoundPipeline, FutureFlow};
 use forebay_series::reconcile::ReconcileMethod;
@@ -191,9 +191,17 @@ impl Session {
             return Err(Fault::internal("a hierarchy without levels"));
         };
         let hierarchy = ForecastHierarchy::new(uppers, bottom)?;
-        let errors = folds.map_or(Vec::new(), |rows| hierarchy.fold_errors(rows));
-        let error_count = errors.first().map_or(0, Vec::len);
-        self.check_reconcile_memory(hierarchy.upper_series(), bottom, error_count)?;
+        let fold_rows = folds.map(Vec::as_slice).unwrap_or_default();
+        let errors = hierarchy.fold_errors(fold_rows, self.options.memory_bytes)?;
+        let error_count = errors.by_series.first().map_or(0, Vec::len);
+        if let Some(series) = &errors.incomplete_series {
+            let message = format!(
+                "`{}`: the covariance leaves out {} times of folds, at which a series has no \
+                 error: {series} at the first of them",
+                bottom.sink, errors.incomplete_times
+            );
+            self.watch.on_event(Event::Warning { message });
+        }
         if reconcile.learns() && error_count < ERRORS_MIN {
             let reason = match folds {
                 Some(_) => format!(
@@ -214,9 +222,10 @@ impl Session {
         let bottom_sink = bottom_sink.ok_or_else(|| Fault::internal("no lowest level"))?;
         let config = self.predict_config(bottom_sink)?;
         let bounds = PredictionBounds::new(config.min, config.max);
-        let reconciled = hierarchy.reconcile(reconcile.method, &errors, bounds, &|| {
-            self.interrupt.check()
-        })?;
+        let reconciled =
+            hierarchy.reconcile(reconcile.method, &errors.by_series, bounds, &|| {
+                self.interrupt.check()
+            })?;
         let report = ReconcileReport {
             method: reconcile.method_text().to_owned(),
             levels: levels.iter().map(|level| level.sink.clone()).collect(),
@@ -268,8 +277,9 @@ impl Session {
             ..base
         };
         let mut forecast = self.run_forecast(&base, inputs)?;
-        let mut level =
-            LevelReader::new(sink, future_of(&forecast.run.program.bound, &sink.from)?)?;
+        let future = future_of(&forecast.run.program.bound, &sink.from)?;
+        let time = future.source.field_with_name(&future.time)?;
+        let mut level = LevelReader::new(&sink.name, &future.keys, time);
         for staged in &forecast.staged {
             let (_, out, manifest) = staged.parts(&base.pipeline);
             check_forecasts_memory(
@@ -279,7 +289,7 @@ impl Session {
                 LEVEL_ROW_BYTES,
             )?;
             let mut columns = level.forecasts.keys.clone();
-            columns.push(level.time.clone());
+            columns.push(level.forecasts.time.name().clone());
             columns.push(config.name.clone());
             let files = ForecastFiles {
                 session: self,
@@ -295,30 +305,6 @@ impl Session {
         }
         std::mem::take(&mut forecast.run.background).join_all()?;
         level.finish()
-    }
-
-    /// Fails where a reconciliation would take more than half of the memory.
-    fn check_reconcile_memory(
-        &self,
-        uppers: usize,
-        bottom: &LevelForecasts,
-        errors: usize,
-    ) -> Result<()> {
-        let uppers = uppers as u64;
-        let series = uppers + bottom.names.len() as u64;
-        // Errors are copied: centred, standardised, and less those of the lowest level.
-        let numbers = uppers * uppers / 2 + series * (4 * errors as u64 + 4);
-        let limit = self.options.memory_bytes / 2;
-        if numbers * 8 <= limit {
-            return Ok(());
-        }
-        let message = format!(
-            "the reconciliation of {series} series would hold {} MiB, and may hold {}",
-            (numbers * 8).div_ceil(1 << 20),
-            limit >> 20
-        );
-        Err(Fault::new(codes::MEMORY, message)
-            .hint("leave levels out of `reconcile.with`, or raise --memory"))
     }
 
     /// A plan that writes reconciled forecasts in place of those of its model.
@@ -399,26 +385,23 @@ fn quantiles_fault(sink: &str) -> Fault {
 /// Reads the rows of a forecast, which come in order of time.
 struct LevelReader {
     forecasts: LevelForecasts,
-    time: String,
-    time_type: DataType,
     numbers: HashMap<SeriesName, usize>,
 }
 
 impl LevelReader {
-    fn new(sink: &PipelineSink, future: &FutureFlow) -> Result<LevelReader> {
-        let time = future.source.field_with_name(&future.time)?;
-        Ok(LevelReader {
+    /// A reader of the forecasts of a sink, by the keys of its series and the column of their times.
+    fn new(sink: &str, keys: &[String], time: &Field) -> LevelReader {
+        LevelReader {
             forecasts: LevelForecasts {
-                sink: sink.name.clone(),
-                keys: future.keys.clone(),
+                sink: sink.to_owned(),
+                keys: keys.to_vec(),
+                time: time.clone(),
                 names: Vec::new(),
                 times: Vec::new(),
                 values: Vec::new(),
             },
-            time: future.time.clone(),
-            time_type: time.data_type().clone(),
             numbers: HashMap::new(),
-        })
+        }
     }
 
     fn add(&mut self, batch: &RecordBatch, prediction: &str) -> Result<()> {
@@ -426,13 +409,24 @@ impl LevelReader {
         for key in &self.forecasts.keys {
             keys.push(forecast_column(batch, key)?.clone());
         }
-        let time = forecast_column(batch, &self.time)?;
-        let rows = SeriesRows::new(&keys, time, &self.time_type)?;
+        let time = &self.forecasts.time;
+        let rows = SeriesRows::new(
+            &keys,
+            forecast_column(batch, time.name())?,
+            time.data_type(),
+        )?;
         let predicted = cast(forecast_column(batch, prediction)?, &DataType::Float64)?;
         let predicted = predicted.as_primitive::<Float64Type>();
         for row in 0..batch.num_rows() {
-            let series = self.number(rows.name(row));
+            let name = rows.name(row);
+            if rows.times.is_null(row) {
+                return Err(self.forecasts.timeless_fault(&name));
+            }
             let tick = rows.times.value(row);
+            if predicted.is_null(row) || predicted.value(row).is_nan() {
+                return Err(self.forecasts.missing_fault(&name, tick));
+            }
+            let series = self.number(name);
             let forecasts = &mut self.forecasts;
             if forecasts.times.last() != Some(&tick) {
                 forecasts.times.push(tick);
@@ -444,9 +438,10 @@ impl LevelReader {
             if values.len() <= series {
                 values.resize(series + 1, f64::NAN);
             }
-            if predicted.is_valid(row) {
-                values[series] = predicted.value(row);
+            if !values[series].is_nan() {
+                return Err(forecasts.duplicate_fault(&forecasts.names[series], tick));
             }
+            values[series] = predicted.value(row);
         }
         Ok(())
     }
@@ -488,7 +483,66 @@ fn forecast_column<'b>(batch: &'b RecordBatch, name: &str) -> Result<&'b ArrayRe
 
 #[cfg(test)]
 mod tests {
+    use arrow::array::{Date32Array, Float64Array, StringArray};
+
     use super::*;
+
+    /// Rows of the series `a`, `b` and so on, by day and forecast.
+    fn forecasts(rows: &[(Option<&str>, Option<i32>, Option<f64>)]) -> Result<LevelForecasts> {
+        let keys = rows.iter().map(|(key, _, _)| *key);
+        let keys: ArrayRef = Arc::new(StringArray::from_iter(keys));
+        let days = rows.iter().map(|(_, day, _)| *day);
+        let days: ArrayRef = Arc::new(Date32Array::from_iter(days));
+        let predicted = rows.iter().map(|(_, _, predicted)| *predicted);
+        let predicted: ArrayRef = Arc::new(Float64Array::from_iter(predicted));
+        let columns = [("item", keys), ("day", days), ("prediction", predicted)];
+        let batch = RecordBatch::try_from_iter(columns).unwrap();
+        let time = Field::new("day", DataType::Date32, true);
+        let mut reader = LevelReader::new("items", &["item".to_owned()], &time);
+        // Rows that tie may come in two batches.
+        for row in 0..batch.num_rows() {
+            reader.add(&batch.slice(row, 1), "prediction")?;
+        }
+        reader.finish()
+    }
+
+    #[test]
+    fn each_series_has_a_forecast_of_each_time() {
+        let level = forecasts(&[
+            (Some("b"), Some(0), Some(1.0)),
+            (None, Some(0), Some(2.0)),
+            (None, Some(1), Some(3.0)),
+            (Some("b"), Some(1), Some(4.0)),
+        ]);
+        let level = level.unwrap();
+        assert_eq!(level.names, [vec![Some("b".to_owned())], vec![None]]);
+        assert_eq!(level.times, [0, 1]);
+        assert_eq!(level.values, [[1.0, 2.0], [4.0, 3.0]]);
+        let first = (Some("b"), Some(0), Some(1.0));
+        for (row, words) in [
+            (
+                (Some("b"), Some(0), Some(1.0)),
+                "`items` has two forecasts of item b for day 1970-01-01",
+            ),
+            (
+                (None, None, Some(1.0)),
+                "`items` has a forecast of item null whose `day` is null",
+            ),
+            (
+                (Some("c"), Some(0), None),
+                "`items` has no forecast of item c for day 1970-01-01",
+            ),
+            (
+                (Some("c"), Some(1), Some(1.0)),
+                "`items` does not forecast all series at the same times, so that its forecasts do \
+                 not add up",
+            ),
+        ] {
+            let fault = forecasts(&[first, row]).unwrap_err();
+            assert_eq!(fault.code(), codes::BAD_ROW);
+            assert_eq!(fault.message(), words);
+        }
+    }
 
     #[test]
     fn forecasts_may_take_half_of_the_memory() {
