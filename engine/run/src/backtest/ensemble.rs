@@ -31,6 +31,8 @@ const VERSION: u64 = 1;
 
 /// An ensemble whose weights are learned.
 struct WeightLearning<'a> {
+    /// The session of the attempt, which is fenced.
+    session: &'a Session,
     runs: FoldRuns<'a>,
     pipeline: &'a Pipeline,
     sink: &'a PipelineSink,
@@ -63,6 +65,7 @@ impl Session {
                 continue;
             };
             let learning = WeightLearning {
+                session: self,
                 runs: FoldRuns::new(self, pipeline, "ensemble"),
                 pipeline,
                 sink,
@@ -97,13 +100,14 @@ impl WeightLearning<'_> {
         let id = self.id(models, &inputs, &folds)?;
         let state = session.state()?;
         let name = &self.pipeline.name;
-        let mut record = EnsembleRecord::load(&session.io, &state, name)?;
+        let listener = self.session.watch.as_ref();
+        let mut record = EnsembleRecord::load_or_warn(&session.io, &state, name, listener)?;
         if let Some(learned) = record.learned_as(&self.sink.name, id) {
             return Ok((learned.clone(), true));
         }
         let learned = self.learn(&folds)?;
         record.insert(&self.sink.name, id, learned.clone());
-        record.save(&session.io, &state, name)?;
+        record.save(&session.io, &state, name, &|| self.session.check_fence())?;
         Ok((learned, false))
     }
 
