@@ -7,13 +7,13 @@
 //! other side on one thread.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DataFusionError, JoinType};
-use datafusion::execution::memory_pool::MemoryConsumer;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
@@ -29,7 +29,7 @@ use datafusion::physical_plan::{
 };
 use forebay_cluster::in_portions;
 use forebay_model::{Fault, codes, column_bytes};
-use futures::StreamExt;
+use futures::{StreamExt, stream};
 
 /// True if an operator looks at all pairs of rows.
 pub(crate) fn pairs_all_rows(operator: &dyn ExecutionPlan) -> bool {
@@ -57,24 +57,31 @@ impl LoopInputs {
         let [first, second] = inputs.as_slice() else {
             return Ok(Transformed::no(node));
         };
+        let copy = Arc::new(CopyMemory::default());
         let counted: Arc<dyn ExecutionPlan> = Arc::new(LoopInputExec {
             input: first.clone(),
             can_repeat: self.spills && !reads_work_table(first),
             is_read: AtomicBool::new(false),
+            copy: copy.clone(),
         });
         let mut second = second.clone();
-        if self.spills {
-            if node.is::<CrossJoinExec>() {
-                // The engine's join without a condition cannot spill.
-                let all_pairs =
-                    NestedLoopJoinExec::try_new(counted, second, None, &JoinType::Inner, None)?;
-                return Ok(Transformed::yes(Arc::new(all_pairs)));
-            }
+        let is_cross = node.is::<CrossJoinExec>();
+        if self.spills && !is_cross {
             let is_divided = second.output_partitioning().partition_count() > 1;
             let join = node.downcast_ref::<NestedLoopJoinExec>();
             if is_divided && join.is_some_and(|join| gives_unmatched(*join.join_type())) {
                 second = Arc::new(CoalescePartitionsExec::new(second));
             }
+        }
+        let second: Arc<dyn ExecutionPlan> = Arc::new(LoopOtherExec {
+            input: second,
+            copy,
+        });
+        if self.spills && is_cross {
+            // The engine's join without a condition cannot spill.
+            let all_pairs =
+                NestedLoopJoinExec::try_new(counted, second, None, &JoinType::Inner, None)?;
+            return Ok(Transformed::yes(Arc::new(all_pairs)));
         }
         replace_children_if_necessary(node, vec![counted, second]).map(Transformed::yes)
     }
@@ -123,6 +130,23 @@ fn reads_work_table(plan: &Arc<dyn ExecutionPlan>) -> bool {
     plan.is::<WorkTableExec>() || plan.children().into_iter().any(reads_work_table)
 }
 
+/// Memory for the copy of the side of a join that the join holds. The join copies the rows once it has read all of them, and
+/// then reads its other side.
+#[derive(Debug, Default)]
+struct CopyMemory(Mutex<Option<Arc<MemoryReservation>>>);
+
+impl CopyMemory {
+    /// Keeps the memory of a copy in place of that of an earlier one, until it is freed.
+    fn replace(&self, reservation: Option<Arc<MemoryReservation>>) {
+        let mut current = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *current = reservation;
+    }
+
+    fn free(&self) {
+        self.replace(None);
+    }
+}
+
 /// Passes on the side of a join that the join holds. Asks for a copy of it, which the engine does not count.
 #[derive(Debug)]
 struct LoopInputExec {
@@ -130,6 +154,7 @@ struct LoopInputExec {
     /// The rows can be read again, which the join does if they do not fit.
     can_repeat: bool,
     is_read: AtomicBool,
+    copy: Arc<CopyMemory>,
 }
 
 impl DisplayAs for LoopInputExec {
@@ -173,6 +198,7 @@ impl ExecutionPlan for LoopInputExec {
             input,
             can_repeat: self.can_repeat,
             is_read: AtomicBool::new(false),
+            copy: self.copy.clone(),
         }))
     }
 
@@ -182,6 +208,7 @@ impl ExecutionPlan for LoopInputExec {
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream, DataFusionError> {
         if self.is_read.swap(true, Ordering::Relaxed) {
+            self.copy.free();
             if !self.can_repeat {
                 let message = "a side of a join of all pairs does not fit into the memory limit";
                 let fault = Fault::new(codes::MEMORY, message).hint("raise --memory");
@@ -193,7 +220,8 @@ impl ExecutionPlan for LoopInputExec {
             return in_portions(input).execute(partition, context);
         }
         let consumer = MemoryConsumer::new(format!("LoopInput[{partition}]"));
-        let reservation = consumer.register(context.memory_pool());
+        let reservation = Arc::new(consumer.register(context.memory_pool()));
+        self.copy.replace(Some(reservation.clone()));
         let input = self.input.execute(partition, context)?;
         let batches = input.map(move |batch| {
             let batch = batch?;
@@ -201,6 +229,76 @@ impl ExecutionPlan for LoopInputExec {
             let copy_bytes: usize = columns.map(|column| column_bytes(column)).sum();
             reservation.try_grow(copy_bytes)?;
             Ok(batch)
+        });
+        Ok(Box::pin(RecordBatchStreamAdapter::new(
+            self.schema(),
+            batches,
+        )))
+    }
+}
+
+/// Passes on the other side of a join. The join reads it once it has copied its first side, whose memory is freed then.
+#[derive(Debug)]
+struct LoopOtherExec {
+    input: Arc<dyn ExecutionPlan>,
+    copy: Arc<CopyMemory>,
+}
+
+impl DisplayAs for LoopOtherExec {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LoopOtherExec")
+    }
+}
+
+impl ExecutionPlan for LoopOtherExec {
+    fn name(&self) -> &str {
+        "LoopOtherExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        self.input.properties()
+    }
+
+    fn maintains_input_order(&self) -> Vec<bool> {
+        vec![true]
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.input]
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion, DataFusionError>,
+    ) -> Result<TreeNodeRecursion, DataFusionError> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>, DataFusionError> {
+        let input = children.into_iter().next();
+        let input =
+            input.ok_or_else(|| DataFusionError::Internal("a side of nothing".to_owned()))?;
+        Ok(Arc::new(LoopOtherExec {
+            input,
+            copy: self.copy.clone(),
+        }))
+    }
+
+    fn execute(
+        &self,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream, DataFusionError> {
+        let mut input = self.input.execute(partition, context)?;
+        let mut copy = Some(self.copy.clone());
+        let batches = stream::poll_fn(move |task| {
+            if let Some(copy) = copy.take() {
+                copy.free();
+            }
+            input.poll_next_unpin(task)
         });
         Ok(Box::pin(RecordBatchStreamAdapter::new(
             self.schema(),
@@ -223,6 +321,7 @@ mod tests {
     use datafusion::prelude::{SessionConfig, SessionContext};
     use forebay_cluster::remote_fault;
     use forebay_storage::{MemoryBudget, StorageClient};
+    use futures::TryStreamExt;
 
     use super::*;
     use crate::query_engine::engine_fault;
@@ -370,9 +469,44 @@ mod tests {
                 assert!(plan_text.contains("LoopInputExec"), "{plan_text}");
                 assert_eq!(rows.unwrap().num_rows(), 1, "{plan_text}");
                 let (_, rows) = run(&query(1_500), Some(spills), threads, SMALL_POOL);
-                assert_eq!(rows.unwrap_err().code(), codes::MEMORY);
+                let fault = rows.unwrap_err();
+                assert_eq!(fault.code(), codes::MEMORY);
+                assert_eq!(fault.site().step.as_deref(), Some("query"), "{fault}");
             }
         }
+    }
+
+    /// The join copies the rows after it has read them, and before it reads the other side.
+    #[test]
+    fn a_copy_is_counted_until_the_other_side_is_read() {
+        let pool = QueryMemoryPool::new(MemoryBudget::new(2 * LARGE_POOL));
+        let session = context(None, 1, pool);
+        let io = StorageClient::new().unwrap();
+        io.block_on(async {
+            let planned = session.sql("SELECT * FROM small").await.unwrap();
+            let input = planned.create_physical_plan().await.unwrap();
+            let copy = Arc::new(CopyMemory::default());
+            let first = LoopInputExec {
+                input: input.clone(),
+                can_repeat: false,
+                is_read: AtomicBool::new(false),
+                copy: copy.clone(),
+            };
+            let other = LoopOtherExec { input, copy };
+            let task = session.task_ctx();
+            let mut other_rows = other.execute(0, task.clone()).unwrap();
+            let rows = first.execute(0, task.clone()).unwrap();
+            let batches: Vec<RecordBatch> = rows.try_collect().await.unwrap();
+            let mut copy_bytes = 0;
+            for column in batches.iter().flat_map(RecordBatch::columns) {
+                copy_bytes += column_bytes(column);
+            }
+            assert!(copy_bytes > 0);
+            assert_eq!(task.memory_pool().reserved(), copy_bytes);
+            other_rows.next().await.unwrap().unwrap();
+            assert_eq!(task.memory_pool().reserved(), 0);
+        })
+        .unwrap();
     }
 
     /// Workers cannot read again what others send them.

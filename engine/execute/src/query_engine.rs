@@ -69,6 +69,15 @@ fn runtime_with(pool: QueryMemoryPool, scratch: &Path) -> Result<Arc<RuntimeEnv>
         .map_err(|error| engine_fault(error, "query engine"))
 }
 
+/// A fault that came through the engine. Operators of a query do not know its step when they find no memory.
+fn fault_of_step(fault: Fault, label: &str) -> Fault {
+    if fault.code() == codes::MEMORY {
+        fault.step(label)
+    } else {
+        fault
+    }
+}
+
 /// The fault for an error of the engine; faults of this workspace are unwrapped.
 pub fn engine_fault(error: DataFusionError, label: &str) -> Fault {
     fn ours(error: DataFusionError) -> Result<Fault, DataFusionError> {
@@ -84,7 +93,7 @@ pub fn engine_fault(error: DataFusionError, label: &str) -> Fault {
         }
     }
     let error = match ours(error) {
-        Ok(fault) => return fault,
+        Ok(fault) => return fault_of_step(fault, label),
         Err(error) => error,
     };
     // Several partitions may share the error of the one that failed; none owns it.
@@ -93,7 +102,7 @@ pub fn engine_fault(error: DataFusionError, label: &str) -> Fault {
         |error| error.source(),
     );
     if let Some(fault) = chain.find_map(|error| error.downcast_ref::<Fault>()) {
-        return WireFault::from(fault).into();
+        return fault_of_step(WireFault::from(fault).into(), label);
     }
     if let Some(disk) = find_io_error(&error) {
         let disk = std::io::Error::new(disk.kind(), disk.to_string());
