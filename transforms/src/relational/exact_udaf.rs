@@ -628,4 +628,39 @@ mod tests {
             assert_eq!(sums.as_primitive::<Float64Type>().values()[..], [sum]);
         }
     }
+
+    /// Threads divide the rows of a query without groups anew each time, and finish in any order.
+    #[test]
+    fn means_without_groups_have_the_same_bits_however_rows_are_divided() {
+        let numbers: Vec<f64> = (1..=1_000_i32)
+            .map(|row| 1e6 / f64::from(row) + f64::from(row % 7) * 1e-9)
+            .collect();
+        let mut bits = Vec::new();
+        for part_rows in [1_000, 1, 37, 500] {
+            let mut total = ExactAccumulator {
+                statistic: SumStatistic::Mean,
+                groups: vec![Default::default()],
+                heap_bytes: 0,
+            };
+            for part in numbers.chunks(part_rows).rev() {
+                let mut sums = ExactAccumulator {
+                    statistic: SumStatistic::Mean,
+                    groups: vec![Default::default()],
+                    heap_bytes: 0,
+                };
+                let column: ArrayRef = Arc::new(Float64Array::from(part.to_vec()));
+                Accumulator::update_batch(&mut sums, &[column]).unwrap();
+                let states = Accumulator::state(&mut sums).unwrap();
+                let state = states[0].to_array().unwrap();
+                Accumulator::merge_batch(&mut total, &[state]).unwrap();
+            }
+            let mean = Accumulator::evaluate(&mut total).unwrap();
+            let ScalarValue::Float64(Some(mean)) = mean else {
+                panic!("no mean: {mean}");
+            };
+            bits.push(mean.to_bits());
+        }
+        bits.dedup();
+        assert_eq!(bits.len(), 1);
+    }
 }

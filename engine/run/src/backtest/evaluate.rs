@@ -205,6 +205,7 @@ impl Evaluation<'_> {
     }
 
     /// SQL query with the mean absolute and squared error of the seasonal naive forecast of each series.
+    /// Means are exact, with and without keys, so that a scale has the same bits for any number of threads.
     fn scales_query(&self, history: &str) -> String {
         let keys: Vec<String> = self.future.keys.iter().map(|key| sql_name(key)).collect();
         let listed: String = keys.iter().map(|key| format!("{key}, ")).collect();
