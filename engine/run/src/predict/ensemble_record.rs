@@ -74,7 +74,7 @@ impl EnsembleRecord {
     ) -> Result<EnsembleRecord> {
         let fault = match EnsembleRecord::load(io, state, pipeline) {
             Err(fault) if fault.code() == codes::CORRUPT => fault,
-            loaded => return loaded,
+            record => return record,
         };
         let location = EnsembleRecord::location(state, pipeline);
         let message = format!(
@@ -195,14 +195,14 @@ mod tests {
         let mut record = EnsembleRecord::default();
         record.insert("forecast", id, EnsembleReport::default());
         record.save(&io, &state, "nightly", &|| Ok(())).unwrap();
-        let mut replaced = EnsembleRecord::default();
-        replaced.insert("blend", id, EnsembleReport::default());
-        let refused = replaced.save(&io, &state, "nightly", &|| {
+        let mut other_record = EnsembleRecord::default();
+        other_record.insert("blend", id, EnsembleReport::default());
+        let refused = other_record.save(&io, &state, "nightly", &|| {
             Err(Fault::internal("another attempt has taken over"))
         });
         assert!(refused.is_err());
-        let saved = EnsembleRecord::load(&io, &state, "nightly").unwrap();
-        assert_eq!(saved, record);
+        let record_again = EnsembleRecord::load(&io, &state, "nightly").unwrap();
+        assert_eq!(record_again, record);
     }
 
     #[test]
