@@ -10,8 +10,8 @@ use arrow::compute::{cast, filter, is_not_null};
 use arrow::datatypes::DataType;
 use arrow::row::{RowConverter, SortField};
 use forebay_model::{
-    Analyzer, AnalyzerInput, Fault, Finding, MemoryRequest, Result, ScratchSpace, SpillFile,
-    StateDecoder, StateEncoder, codes, decode_rows,
+    AdmittedMemory, Analyzer, AnalyzerInput, Fault, Finding, MemoryRequest, Result, ScratchSpace,
+    SpillFile, StateDecoder, StateEncoder, codes, decode_rows,
 };
 use serde_json::{Value, json};
 
@@ -23,7 +23,7 @@ const ROWS_FORM: u64 = 0;
 const LEARNED_FORM: u64 = 1;
 
 /// Times of the bytes of its rows that a batch takes: the rows, their columns, and a copy of these for the learner.
-const BATCH_COPIES: u64 = 4;
+const BATCH_COPIES: usize = 4;
 
 /// Columns of batches of rows, in their order.
 pub type OrderedBatches<'b> = dyn Iterator<Item = Result<Vec<ArrayRef>>> + 'b;
@@ -131,22 +131,16 @@ impl<L: RowLearner> OrderedRows<L> {
     /// Learns from all rows.
     fn learn(&self, rows: &RowLog) -> Result<LearnedRows> {
         let converter = self.converter()?;
-        let row_bytes = rows.bytes().checked_div(rows.count).unwrap_or(0);
         let batch_rows = self.0.batch_rows() as u64;
-        let rows_max = rows.count.min(last_batch_rows_max(batch_rows));
-        let batch_bytes = row_bytes.saturating_mul(rows_max);
-        let admitted = rows.scratch.admit(MemoryRequest {
-            now: usize::try_from(batch_bytes.saturating_mul(BATCH_COPIES)).unwrap_or(usize::MAX),
-            later: 0,
-        })?;
         let mut batches = LoggedBatches {
             converter: &converter,
             rows: rows.reader(),
             rows_left: rows.count,
             batch_rows,
+            memory: BatchMemory::for_batches_of(rows, batch_rows)?,
         };
         let bytes = self.0.learn(&mut batches)?;
-        drop(admitted);
+        drop(batches);
         self.check_size("what it learned", bytes.len())?;
         // The finding, and the copies of those that use it.
         rows.scratch.admit(MemoryRequest {
@@ -426,6 +420,58 @@ struct LoggedBatches<'l> {
     rows: RowReader<'l>,
     rows_left: u64,
     batch_rows: u64,
+    memory: BatchMemory<'l>,
+}
+
+/// Memory for the largest batch so far. It stays reserved for the batches that follow.
+struct BatchMemory<'l> {
+    scratch: &'l dyn ScratchSpace,
+    /// Bytes of all rows, which no batch exceeds.
+    log_bytes: usize,
+    /// Bytes of rows that a batch may have.
+    batch_bytes: usize,
+    admitted: AdmittedMemory,
+}
+
+impl<'l> BatchMemory<'l> {
+    /// Reserves memory for batches whose rows are as long as all rows are on average.
+    fn for_batches_of(rows: &'l RowLog, batch_rows: u64) -> Result<BatchMemory<'l>> {
+        let row_bytes = rows.bytes().checked_div(rows.count).unwrap_or(0);
+        let rows_max = rows.count.min(last_batch_rows_max(batch_rows));
+        let batch_bytes = row_bytes.saturating_mul(rows_max);
+        let mut memory = BatchMemory {
+            scratch: rows.scratch.as_ref(),
+            log_bytes: usize::try_from(rows.bytes()).unwrap_or(usize::MAX),
+            batch_bytes: 0,
+            admitted: AdmittedMemory::default(),
+        };
+        memory.grow(usize::try_from(batch_bytes).unwrap_or(usize::MAX), 0)?;
+        Ok(memory)
+    }
+
+    /// Asks for more where a batch of some bytes takes another row.
+    fn admit_row(&mut self, bytes: usize, row_bytes: usize) -> Result<()> {
+        let needed_bytes = bytes.saturating_add(row_bytes);
+        if needed_bytes <= self.batch_bytes {
+            return Ok(());
+        }
+        let doubled = self.batch_bytes.saturating_mul(2).min(self.log_bytes);
+        self.grow(doubled.max(needed_bytes), bytes)
+    }
+
+    /// Reserves memory for a batch of which some bytes are resident.
+    fn grow(&mut self, batch_bytes: usize, resident_bytes: usize) -> Result<()> {
+        let request = MemoryRequest {
+            now: batch_bytes
+                .saturating_mul(BATCH_COPIES)
+                .saturating_sub(resident_bytes),
+            later: 0,
+        };
+        let scratch = self.scratch;
+        self.admitted.renew(|| scratch.admit(request))?;
+        self.batch_bytes = batch_bytes;
+        Ok(())
+    }
 }
 
 /// Most rows of the last batch. A few rows alone would be too few for some learners.
@@ -447,6 +493,7 @@ impl LoggedBatches<'_> {
             if !self.rows.read(&mut row)? {
                 return Err(Fault::internal("rows of a learner were lost"));
             }
+            self.memory.admit_row(bytes.len(), row.len())?;
             bytes.extend_from_slice(&row);
             ends.push(bytes.len());
         }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // Helpers of tests are tests.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arrow::array::{Array, ArrayRef, Float64Array, RecordBatch, StringArray};
 use arrow::compute::cast;
@@ -10,7 +11,10 @@ use arrow::datatypes::DataType;
 use arrow::util::display::array_value_to_string;
 use forebay_analyze::laws::{check_laws, compute_finding};
 use forebay_analyze::{LearnedRows, OrderedBatches, OrderedRows, RowLearner};
-use forebay_model::{Finding, Result, codes};
+use forebay_model::{
+    AdmittedMemory, Analyzer, AnalyzerInput, Finding, MemoryRequest, MemoryScratch, Result,
+    ScratchSpace, SpillWriter, codes,
+};
 use serde_json::{Value, json};
 
 /// Writes down all values of all batches.
@@ -147,6 +151,61 @@ fn batches_have_a_fixed_size() {
         let count: usize = sizes.iter().sum();
         assert_eq!(finding.number("rows").unwrap(), Some(count as f64));
     }
+}
+
+/// Counts the most bytes that are requested at once.
+struct CountedScratch {
+    scratch: MemoryScratch,
+    bytes_max: AtomicUsize,
+}
+
+impl ScratchSpace for CountedScratch {
+    fn budget_bytes(&self) -> usize {
+        self.scratch.budget_bytes()
+    }
+
+    fn create(&self) -> Result<Box<dyn SpillWriter>> {
+        self.scratch.create()
+    }
+
+    fn admit(&self, request: MemoryRequest) -> Result<AdmittedMemory> {
+        self.bytes_max.fetch_max(request.now, Ordering::Relaxed);
+        Ok(AdmittedMemory::default())
+    }
+}
+
+/// A few long rows among many short ones make one batch larger than the average.
+#[test]
+fn memory_is_requested_for_the_largest_batch() {
+    let long_bytes = 1 << 20;
+    let counted = Arc::new(CountedScratch {
+        scratch: MemoryScratch {
+            budget_bytes: 1 << 20,
+        },
+        bytes_max: AtomicUsize::new(0),
+    });
+    let scratch: Arc<dyn ScratchSpace> = counted.clone();
+    let analyzer = OrderedRows(WrittenRows {
+        types: vec![DataType::Utf8],
+        batch_rows: 8,
+        required: None,
+    });
+    let mut state = Analyzer::zero(&analyzer, &scratch).unwrap();
+    let lengths = (0..800).map(|row| if row / 4 == 100 { long_bytes } else { 1 });
+    let texts: ArrayRef = Arc::new(
+        lengths
+            .map(|length| Some("x".repeat(length)))
+            .collect::<StringArray>(),
+    );
+    let input = AnalyzerInput {
+        columns: &[texts],
+        rows: 800,
+        keys: None,
+    };
+    Analyzer::update(&analyzer, &mut state, &input).unwrap();
+    Analyzer::condense(&analyzer, &mut state).unwrap();
+    let requested_bytes = counted.bytes_max.load(Ordering::Relaxed);
+    assert!(requested_bytes >= 4 * 3 * long_bytes, "{requested_bytes}");
 }
 
 /// More could neither be read from a state nor be a value of a finding.
