@@ -12,7 +12,7 @@ use super::compute::SliceWorkspace;
 use super::config::{MISSING_ID, TrainConfig};
 use super::constants::warn_of_constants;
 use super::metrics::{ModelMetrics, PredictionMetrics};
-use super::model_input::ModelInput;
+use super::model_input::{ModelInput, SLICE_ROWS};
 use super::network::{EmbeddingTable, ModelShape};
 use super::parallel::for_each_parallel;
 use super::row_changes::{RowsRead, validation_step};
@@ -103,7 +103,7 @@ pub fn model_shape(
         added,
         outputs,
     };
-    check_memory(&shape, context.memory_bytes)?;
+    check_memory(&shape, config.rows_per_batch(), context.memory_bytes)?;
     Ok(shape)
 }
 
@@ -119,23 +119,40 @@ fn table_len(embedding: &EmbeddingTable) -> u64 {
     embedding.rows as u64 * embedding.width as u64
 }
 
-/// Bytes that the training of a model holds in addition to its rows.
-pub fn training_bytes(shape: &ModelShape) -> u64 {
+fn parameters_bytes(shape: &ModelShape) -> u64 {
     (layers_len(shape) + shape.embeddings.iter().map(table_len).sum::<u64>()) * 4 * COPIES
 }
 
-fn check_memory(shape: &ModelShape, memory_bytes: u64) -> Result<()> {
+/// Bytes of the results of a batch, and of their slopes.
+fn results_bytes(shape: &ModelShape, batch_rows: u32) -> u64 {
+    let slices = u64::from(batch_rows).div_ceil(SLICE_ROWS as u64);
+    (slices * SLICE_ROWS as u64 * 4 * 2).saturating_mul(shape.outputs as u64)
+}
+
+/// Bytes that the training of a model holds in addition to its rows.
+pub fn training_bytes(shape: &ModelShape, batch_rows: u32) -> u64 {
+    parameters_bytes(shape).saturating_add(results_bytes(shape, batch_rows))
+}
+
+fn check_memory(shape: &ModelShape, batch_rows: u32, memory_bytes: u64) -> Result<()> {
     let layers = layers_len(shape);
-    let bytes = training_bytes(shape);
+    let bytes = training_bytes(shape, batch_rows);
     if bytes <= memory_bytes / 2 {
         return Ok(());
     }
     let message = format!(
-        "the training would hold {} MiB of parameters, and may hold {}",
+        "the training would hold {} MiB of parameters and results, and may hold {}",
         bytes >> 20,
         memory_bytes >> 21
     );
     let fault = Fault::new(codes::MEMORY, message);
+    if results_bytes(shape, batch_rows) > parameters_bytes(shape) {
+        return Err(fault.hint(format!(
+            "a batch has {batch_rows} rows with {} results each: make `batch_rows` smaller, group \
+             rare classes (`group_rare`), or raise --memory",
+            shape.outputs
+        )));
+    }
     let embeddings = shape.embeddings.iter();
     let largest = embeddings.max_by_key(|embedding| table_len(embedding));
     Err(match largest {
@@ -250,9 +267,14 @@ pub fn sample_scale(
     config: &TrainConfig,
     shape: &ModelShape,
 ) -> Result<InputScale> {
+    let batch_rows = config.rows_per_batch();
     let mut feed_config = context.rows.config(config.seed)?;
-    feed_config.memory_max = Some(context.memory_bytes.saturating_sub(training_bytes(shape)));
-    feed_config.batch_rows = config.rows_per_batch();
+    feed_config.memory_max = Some(
+        context
+            .memory_bytes
+            .saturating_sub(training_bytes(shape, batch_rows)),
+    );
+    feed_config.batch_rows = batch_rows;
     // The feed of the training reports on its rows.
     feed_config.on_first_batch = None;
     feed_config.on_duplicates = None;
@@ -298,21 +320,26 @@ pub fn evaluate(
         let naive = naive_places(&fed.features.dense, &context.naive);
         ModelMetrics::Numbers(PredictionMetrics::new(config.loss_function(), naive))
     };
-    let mut slices: Vec<SliceWorkspace> = Vec::new();
+    let threads = context.threads.max(1);
+    let mut slices: Vec<SliceWorkspace> = Vec::with_capacity(threads);
     let mut counted = 0;
     let counts = for_each_batch(fed, context, &mut |batch| {
         let rows = model_input(batch);
         counted += counted_rows(&rows);
-        while slices.len() < rows.slices() {
-            slices.push(SliceWorkspace::new(shape));
-        }
-        let slices = &mut slices[..rows.slices()];
-        for_each_parallel(context.threads, slices, |number, slice| {
-            slice.forward(shape, &parameters, &rows.slice(number))
-        });
-        for (number, slice) in slices.iter().enumerate() {
-            let rows = rows.slice(number);
-            metrics.add(&rows, slice.outputs(rows.rows));
+        // Results are held for as many slices as there are threads: of many classes, they are larger than the rows.
+        for first in (0..rows.slices()).step_by(threads) {
+            let count = threads.min(rows.slices() - first);
+            while slices.len() < count {
+                slices.push(SliceWorkspace::new(shape));
+            }
+            let slices = &mut slices[..count];
+            for_each_parallel(threads, slices, |number, slice| {
+                slice.forward(shape, &parameters, &rows.slice(first + number))
+            });
+            for (number, slice) in slices.iter().enumerate() {
+                let rows = rows.slice(first + number);
+                metrics.add(&rows, slice.outputs(rows.rows));
+            }
         }
         Ok(())
     })?;
@@ -322,4 +349,36 @@ pub fn evaluate(
     let mut read = RowsRead::new(counted - unknown, &step, &fed.features, &counts, policy);
     read.changes.record(&step, RowChange::UnknownClass, unknown);
     Ok((metrics, read))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_of_many_classes_count_as_memory() {
+        let memory_bytes = 512 << 20;
+        for (outputs, batch_rows, fits) in [
+            (1, 1 << 20, true),
+            (1_000, 8_192, true),
+            (1_000, 65_536, false),
+            (10, 65_536, true),
+        ] {
+            let shape = ModelShape {
+                dense: vec![FeatureField::new("x")],
+                embeddings: Vec::new(),
+                hidden: vec![8],
+                added: false,
+                outputs,
+            };
+            match check_memory(&shape, batch_rows, memory_bytes) {
+                Ok(()) => assert!(fits, "{outputs} {batch_rows}"),
+                Err(fault) => {
+                    assert!(!fits, "{outputs} {batch_rows}");
+                    assert_eq!(fault.code(), codes::MEMORY);
+                    assert!(fault.hint_text().unwrap().contains("`batch_rows`"));
+                }
+            }
+        }
+    }
 }

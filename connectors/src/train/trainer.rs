@@ -195,14 +195,15 @@ impl<E: TrainingEngine> TrainingLoop<'_, E> {
                 .emit(Event::TrainingResumed { sink, step, steps });
         }
         let mut feed_config = self.context.rows.config(self.config.seed)?;
-        // The feed has the memory that parameters and their copies leave.
+        let batch_rows = self.config.rows_per_batch();
+        // The feed has the memory that parameters, their copies and results leave.
         feed_config.memory_max = Some(
             self.context
                 .memory_bytes
-                .saturating_sub(training_bytes(&self.state.shape)),
+                .saturating_sub(training_bytes(&self.state.shape, batch_rows)),
         );
         feed_config.epochs = u64::from(self.config.epoch_count());
-        feed_config.batch_rows = self.config.rows_per_batch();
+        feed_config.batch_rows = batch_rows;
         feed_config.cursor = self.state.progress.cursor.clone();
         feed_config.allocator = self
             .engine

@@ -10,12 +10,13 @@ use arrow::datatypes::{DataType, Field, Float32Type, Int32Type};
 use forebay_model::{Fault, Result, RowChange, Step, codes};
 use forebay_plan::{
     BindScope, FutureFlow, HORIZON_STEP, KNOWN_UNTIL, MapOp, PlanOp, PredictionFeedback, RowMark,
-    TargetChain, Transform, TransformRegistry, ValueCount, check_horizon, check_recursive_label,
-    source_column, unknown_column,
+    TargetChain, Transform, TransformRegistry, ValueCount, admit_output, check_horizon,
+    check_recursive_label, source_column, unknown_column,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::classes::ModelClasses;
 use super::missing_values::missing_values;
 use super::model::{LoadedModel, LoadedModels, ModelPredictor, prediction_fields, quantile_column};
 use super::values::{
@@ -185,6 +186,9 @@ impl PredictTransform {
             let (columns, parameters) = columns
                 .split_at_checked(model_columns)
                 .ok_or_else(|| Fault::internal("a model without its columns"))?;
+            let classes = model.predictor.classes().map_or(0, ModelClasses::count);
+            // Probabilities of each row together, and columns of them.
+            admit_output((2 * size_of::<f32>() * classes).saturating_mul(rows))?;
             let predictions = model.predictor.predict(columns, rows)?;
             let bounded = match model.predictor.classes() {
                 Some(classes) => BoundedColumns::of_classes(predictions, classes),
