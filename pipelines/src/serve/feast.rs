@@ -335,7 +335,7 @@ async fn answer_push(
                 .to_owned(),
         });
     }
-    append_facts(service, &request.df).await
+    append_facts(service, request.df).await
 }
 
 async fn write_to_online_store(State(service): Service, request: Request) -> Response<Body> {
@@ -353,13 +353,13 @@ async fn answer_write(
         &request.feature_view_name,
         "FeatureViewNotFoundException",
     )?;
-    append_facts(service, &request.df).await
+    append_facts(service, request.df).await
 }
 
 /// Adds facts: columns of the source, whose time may be called `event_timestamp`.
 async fn append_facts(
     service: &Arc<ServeService>,
-    columns: &Map<String, Value>,
+    columns: Map<String, Value>,
 ) -> Result<Response<Body>, FeastError> {
     let model = service.versions.current();
     let rows = model.input_batch_of_json(fact_columns(&model, columns)?)?;

@@ -20,7 +20,7 @@ const EVENT_TIME: &str = "event_timestamp";
 const CREATED_TIME: &str = "created";
 
 /// Columns of rows whose features a request wants. The SDK sends keys alone: where a state has the rows before, the time
-/// is now, and other columns have no value.
+/// is now, and other columns have no value. A request that gives some of their values gives all of them.
 pub(super) fn entity_columns(
     model: &ServedModel,
     entities: &Map<String, Value>,
@@ -33,10 +33,17 @@ pub(super) fn entity_columns(
         return Ok(columns);
     }
     let rows = columns.values().next().map_or(0, |column| column.len());
+    let mut needed_fields = Vec::new();
     for field in model.inputs().fields() {
+        if !model.keys.contains(field.name()) && !model.is_optional(field.name()) {
+            needed_fields.push(field);
+        }
+    }
+    let values = needed_fields.iter().map(|field| field.name().as_str());
+    check_all_or_none(values.filter(|name| name != time), &columns)?;
+    for field in needed_fields {
         let name = field.name();
-        let is_needed = !model.keys.contains(name) && !model.is_optional(name);
-        if !is_needed || columns.contains_key(name) {
+        if columns.contains_key(name) {
             continue;
         }
         let column = if name == time {
@@ -49,6 +56,29 @@ pub(super) fn entity_columns(
         }
     }
     Ok(columns)
+}
+
+/// Refuses a request that has some of these columns and lacks others.
+fn check_all_or_none<'n>(
+    names: impl Iterator<Item = &'n str>,
+    columns: &NamedColumns,
+) -> Result<(), ServeError> {
+    let mut absent_columns = Vec::new();
+    let mut is_present = false;
+    for name in names {
+        if columns.contains_key(name) {
+            is_present = true;
+        } else {
+            absent_columns.push(format!("`{name}`"));
+        }
+    }
+    if !is_present || absent_columns.is_empty() {
+        return Ok(());
+    }
+    Err(ServeError::bad_request(format!(
+        "the request has no {}; give all columns that the steps need, or keys alone",
+        absent_columns.join(", ")
+    )))
 }
 
 /// The time of now in UTC, for each row; `None` for columns of no time.
@@ -64,7 +94,7 @@ fn current_times(data_type: &DataType, rows: usize) -> Option<ArrayRef> {
 /// The columns of facts by the source's names.
 pub(super) fn fact_columns(
     model: &ServedModel,
-    lists: &Map<String, Value>,
+    lists: Map<String, Value>,
 ) -> Result<NamedColumns, ServeError> {
     let mut columns = columns_of_lists(&once_per_row(lists))?;
     if model.source_field(CREATED_TIME).is_none() {
@@ -84,22 +114,25 @@ pub(super) fn fact_columns(
 }
 
 /// Lists with a value for each row. Where the schema of a view names its keys, Feast 0.67 sends them twice.
-fn once_per_row(lists: &Map<String, Value>) -> Map<String, Value> {
-    let mut once = lists.clone();
+fn once_per_row(mut lists: Map<String, Value>) -> Map<String, Value> {
     let times = lists.get(EVENT_TIME).and_then(Value::as_array);
     let Some(rows) = times.map(Vec::len) else {
-        return once;
+        return lists;
     };
-    for list in once.values_mut() {
+    for list in lists.values_mut() {
         let Some(values) = list.as_array_mut() else {
             continue;
         };
         let mut pairs = values.chunks(2);
         if values.len() == 2 * rows && pairs.all(|pair| pair.first() == pair.last()) {
-            *values = values.iter().step_by(2).cloned().collect();
+            let mut is_first = false;
+            values.retain(|_| {
+                is_first = !is_first;
+                is_first
+            });
         }
     }
-    once
+    lists
 }
 
 /// Times of facts in the form of the source's column.
@@ -147,13 +180,30 @@ mod tests {
             "event_timestamp": ["2026-01-21T00:00:00", "2026-01-21T00:00:00"],
             "created": [null, null],
         });
-        let lists = once_per_row(sent.as_object().unwrap());
+        let lists = once_per_row(sent.as_object().unwrap().clone());
         assert_eq!(lists["item"], json!(["a", "b"]));
         assert_eq!(lists["qty"], json!([1.5, 2.5]));
         // Other lengths are mistakes, which are named later.
         let sent = json!({ "item": ["a", "b"], "event_timestamp": ["2026-01-21T00:00:00"] });
-        let lists = once_per_row(sent.as_object().unwrap());
+        let lists = once_per_row(sent.as_object().unwrap().clone());
         assert_eq!(lists["item"], json!(["a", "b"]));
+    }
+
+    #[test]
+    fn requests_have_all_values_or_none() {
+        let sent = json!({ "item": ["a"], "qty": [1.5] });
+        let columns = columns_of_lists(sent.as_object().unwrap()).unwrap();
+        for (names, refusal) in [
+            (vec![], None),
+            (vec!["qty"], None),
+            (vec!["price", "weight"], None),
+            (vec!["price", "qty", "weight"], Some("`price`, `weight`")),
+        ] {
+            match check_all_or_none(names.into_iter(), &columns) {
+                Ok(()) => assert_eq!(refusal, None),
+                Err(error) => assert!(error.message.contains(refusal.unwrap())),
+            }
+        }
     }
 
     #[test]
