@@ -6,24 +6,24 @@
 
 use std::sync::Arc;
 
-use arrow::array::{
-    Array, ArrayRef, AsArray, BooleanArray, Int64Array, ListArray, new_empty_array,
-};
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Int64Array, ListArray, UInt32Array};
 use arrow::buffer::OffsetBuffer;
-use arrow::compute::{
-    CastOptions, can_cast_types, cast, cast_with_options, concat, is_null, nullif,
-};
+use arrow::compute::{CastOptions, can_cast_types, cast, cast_with_options, is_null, nullif, take};
 use arrow::datatypes::{
     DataType, Field, FieldRef, Fields, Float64Type, Int64Type, IntervalUnit, TimeUnit,
 };
 use datafusion::common::DataFusionError;
-use forebay_model::{TextRules, logical_type, tick_nanoseconds};
+use forebay_model::{TextRules, column_bytes, logical_type, tick_nanoseconds};
 
 use crate::day_counts::{
     dates_of_numbers, days_of_dates, days_of_numbers, floored_numbers, times_of_numbers,
 };
+use crate::evaluation::check_memory;
 use crate::interval_texts::day_times_of_texts;
 use crate::tried_values::add_tried_nulls;
+
+/// Bytes of a value of a type without a fixed width.
+const VALUE_BYTES: usize = 16;
 
 /// The rule by which a cast is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -248,24 +248,15 @@ fn values_of_lists(
     let strict = options(false);
     let lists = cast_with_options(column, &DataType::List(Arc::clone(item)), &strict)?;
     let lists = lists.as_list::<i32>();
+    let values = spanned_values(lists);
+    let value_bytes = value_type.primitive_width().unwrap_or(VALUE_BYTES);
+    let target_bytes = values.len().saturating_mul(value_bytes);
+    check_memory(target_bytes as u128 + column_bytes(&values) as u128)?;
+    let values = valid_values(lists, values)?;
     let mut lengths = Vec::with_capacity(lists.len());
-    let mut parts = Vec::with_capacity(lists.len());
     for row in 0..lists.len() {
-        // Values below a null are none.
-        if lists.is_null(row) {
-            lengths.push(0);
-            continue;
-        }
-        let part = lists.value(row);
-        lengths.push(part.len());
-        parts.push(part);
+        lengths.push(valid_length(lists, row));
     }
-    let parts: Vec<&dyn Array> = parts.iter().map(|part| part.as_ref()).collect();
-    let values = if parts.is_empty() {
-        new_empty_array(item.data_type())
-    } else {
-        concat(&parts)?
-    };
     let target_values = cast_values(&values, value_type, is_try)?;
     if is_try {
         add_tried_nulls(&values, &target_values);
@@ -279,6 +270,38 @@ fn values_of_lists(
     )?;
     // Lists of another length than a fixed one are no values of the type.
     Ok(cast_with_options(&target_lists, target, &options(is_try))?)
+}
+
+/// Number of values of a list: none of a null.
+fn valid_length(lists: &ListArray, row: usize) -> usize {
+    if lists.is_null(row) {
+        return 0;
+    }
+    lists.value_length(row) as usize
+}
+
+/// The values from the first list to the last.
+fn spanned_values(lists: &ListArray) -> ArrayRef {
+    let bounds = lists.value_offsets();
+    let begin = bounds.first().map_or(0, |begin| *begin as usize);
+    let end = bounds.last().map_or(0, |end| *end as usize);
+    lists.values().slice(begin, end - begin)
+}
+
+/// The values of lists, given those from the first list to the last, without those that lie below nulls.
+fn valid_values(lists: &ListArray, spanned: ArrayRef) -> Result<ArrayRef, DataFusionError> {
+    let hides_values =
+        (0..lists.len()).any(|row| lists.is_null(row) && lists.value_length(row) > 0);
+    if !hides_values {
+        return Ok(spanned);
+    }
+    let mut picks = Vec::with_capacity(spanned.len());
+    let mut begin = 0;
+    for row in 0..lists.len() {
+        picks.extend(begin..begin + valid_length(lists, row) as u32);
+        begin += lists.value_length(row) as u32;
+    }
+    Ok(take(&spanned, &UInt32Array::from(picks), None)?)
 }
 
 /// True for times in a unit above another one.
@@ -409,4 +432,50 @@ fn values_of_texts(
 
 pub(crate) fn internal(message: &str) -> DataFusionError {
     DataFusionError::Internal(message.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{FixedSizeListArray, StringArray};
+    use arrow::buffer::NullBuffer;
+
+    use super::*;
+
+    #[test]
+    fn values_below_nulls_and_beside_slices_are_none() {
+        let texts: ArrayRef = Arc::new(StringArray::from(vec!["x", "1", "y", "2", "3", "z"]));
+        let item = Arc::new(Field::new_list_field(DataType::Utf8, true));
+        let target = DataType::List(Arc::new(Field::new_list_field(DataType::Int64, true)));
+        let lists = ListArray::new(
+            Arc::clone(&item),
+            OffsetBuffer::from_lengths([1, 1, 1, 2, 0, 1]),
+            Arc::clone(&texts),
+            Some(NullBuffer::from(vec![true, true, false, true, true, true])),
+        );
+        let pairs = FixedSizeListArray::new(
+            item,
+            2,
+            texts,
+            Some(NullBuffer::from(vec![true, false, true])),
+        );
+        let of_lists = [
+            Some(vec![Some(1)]),
+            None,
+            Some(vec![Some(2), Some(3)]),
+            Some(vec![]),
+        ];
+        for is_try in [false, true] {
+            let column: ArrayRef = Arc::new(lists.slice(1, 4));
+            let values = cast_values(&column, &target, is_try).unwrap();
+            let expected = ListArray::from_iter_primitive::<Int64Type, _, _>(of_lists.clone());
+            assert_eq!(values.as_list::<i32>(), &expected);
+            let column: ArrayRef = Arc::new(lists.slice(0, 2));
+            assert_eq!(cast_values(&column, &target, is_try).is_ok(), is_try);
+            let column: ArrayRef = Arc::new(pairs.slice(1, 1));
+            let values = cast_values(&column, &target, is_try).unwrap();
+            assert_eq!(values.null_count(), 1);
+            let column: ArrayRef = Arc::new(pairs.clone());
+            assert_eq!(cast_values(&column, &target, is_try).is_ok(), is_try);
+        }
+    }
 }
