@@ -52,5 +52,6 @@ pub use model::{BoostedModel, BoostingCard, ErrorSums, GroupModelCard};
 pub use steps::{ForecastStrategy, StepModels};
 pub(super) use tree::{RegressionTree, SplitNode, SplitRule, TreeEnsemble};
 
-/// Changes whenever the same configuration and rows would give another model.
+/// Changes whenever the same configuration and rows would give other predictions. A part of the file that predictions do
+/// not use, such as the rows of leaves, leaves it as it is: models keep their ids, and older ones lack the part.
 const VERSION: u32 = 4;
