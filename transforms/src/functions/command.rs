@@ -31,7 +31,8 @@ use crate::shared::bad_value;
 /// layout. Other columns, other numbers of rows and nulls in a column that is not `nullable` are faults, and so is a
 /// program that ends; the fault shows the last 8 KiB of its standard error. Standard error of a program that does not
 /// fail is not shown. One process runs for each thread that computes the step, on workers too; it ends with the run.
-/// Its memory is not part of `--memory`.
+/// Its memory is not part of `--memory`. A program of Python has `PYTHONHASHSEED=0`, unless the environment sets the
+/// variable.
 ///
 /// The id of the step holds the words of `run`, and the content of those that name files. Words are paths from the
 /// working directory, on a worker from that of the worker; no shell reads them. A worker whose files differ is refused.

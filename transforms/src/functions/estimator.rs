@@ -48,7 +48,7 @@ use crate::shared::{bad_value, finding_at};
 /// What was learned is the pickled estimator, at most 64 MiB, with its digest. The artifact keeps it, `apply` and serving
 /// use it, and it must depend on rows and settings alone: set the estimator's own `random_state`. Until all rows are
 /// there, the state is these columns of them, which spill to temporary files. Memory of the processes is not part of
-/// `--memory`.
+/// `--memory`. They run with `PYTHONHASHSEED=0`, as for `python`.
 ///
 /// A pickle is code: whoever can write it can run anything. It is loaded from the state directory and the artifact of the
 /// pipeline alone, if its digest is right and if the code of the step is that which fitted it. Run only specs, and apply

@@ -47,7 +47,8 @@ const DRIVER: &str = include_str!("driver.py");
 /// A function must not keep anything from batch to batch. It is `module:name`, with the module in a directory of `path` or of `PYTHONPATH`; or a name that `code`
 /// defines. It runs in processes of `interpreter`, which need pyarrow: one for each thread that computes the step, on
 /// workers too. They end with the run, and their memory is not part of `--memory`. What the function prints is not
-/// shown unless it fails.
+/// shown unless it fails. Hashes of texts, and with them the order of sets, are alike in all processes: these run with
+/// `PYTHONHASHSEED=0`, unless the environment sets the variable. It is no part of the id.
 ///
 /// An exception is a fault with the traceback and the row that raises it, or the first rows of the batch where no row
 /// does so alone. So are other columns, another number of rows, and nulls in a column that is not `nullable`. `check`
