@@ -361,6 +361,8 @@ sinks:
     let explained = shop.forebay(&["explain", "spec.yaml", "--param=out=out", "--json"]);
     let explained: Value = serde_json::from_str(&explained.expect(0).stdout).unwrap();
     assert_eq!(explained["passes"][1]["runs_on"], "workers");
+    let why = explained["passes"][1]["why"].as_str().unwrap();
+    assert!(!why.contains("at once"), "{why}");
 }
 
 /// A worker knows the statistics and windows of the rows that it groups.

@@ -369,6 +369,8 @@ impl PassExplainer<'_> {
                 format!("{label} is made of groups that pass {number} learns in its read")
             }
             None if reuse.by_spans => format!("{label} merges the groups of all spans"),
+            // Rows that no pass has written yet, or whose order is unknown, are grouped by workers as well.
+            None if is_grouped_by_spans(bound, op) => format!("{label} groups all rows"),
             None => format!("{label} needs all rows at once"),
         };
         explained.joins.extend(explain_join(bound, op));
