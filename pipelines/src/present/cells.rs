@@ -6,6 +6,7 @@ use arrow::array::{
     Array, ArrayRef, AsArray, FixedSizeListArray, GenericListArray, MapArray, OffsetSizeTrait,
     StringArray, StructArray,
 };
+use arrow::buffer::OffsetBuffer;
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, TimeUnit};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
@@ -81,9 +82,12 @@ fn times_as_texts(column: &ArrayRef) -> Result<ArrayRef> {
             let DataType::Struct(fields) = entries.data_type() else {
                 return Ok(Arc::clone(column));
             };
-            let texts = struct_of_texts(map.entries(), fields)?;
+            let begin = first_offset(map.value_offsets());
+            let end = last_offset(map.value_offsets());
+            let texts = struct_of_texts(&map.entries().slice(begin, end - begin), fields)?;
             let field = field_of(entries, &texts);
-            let offsets = map.offsets().clone();
+            let lengths = (0..map.len()).map(|row| map.value_length(row) as usize);
+            let offsets = OffsetBuffer::from_lengths(lengths);
             let nulls = map.nulls().cloned();
             let texts = texts.as_struct().clone();
             let texts = MapArray::try_new(field, offsets, texts, nulls, *is_sorted)?;
@@ -113,11 +117,23 @@ fn times_as_texts(column: &ArrayRef) -> Result<ArrayRef> {
 
 fn list_of_texts<O: OffsetSizeTrait>(column: &ArrayRef, item: &FieldRef) -> Result<ArrayRef> {
     let list = column.as_list::<O>();
-    let items = times_as_texts(list.values())?;
+    // A slice of lists has the values of the whole column.
+    let begin = first_offset(list.value_offsets());
+    let end = last_offset(list.value_offsets());
+    let items = times_as_texts(&list.values().slice(begin, end - begin))?;
     let field = field_of(item, &items);
-    let offsets = list.offsets().clone();
+    let lengths = (0..list.len()).map(|row| list.value_length(row).as_usize());
+    let offsets = OffsetBuffer::<O>::from_lengths(lengths);
     let texts = GenericListArray::try_new(field, offsets, items, list.nulls().cloned())?;
     Ok(Arc::new(texts))
+}
+
+fn first_offset<O: OffsetSizeTrait>(offsets: &[O]) -> usize {
+    offsets.first().map_or(0, |offset| offset.as_usize())
+}
+
+fn last_offset<O: OffsetSizeTrait>(offsets: &[O]) -> usize {
+    offsets.last().map_or(0, |offset| offset.as_usize())
 }
 
 fn struct_of_texts(values: &StructArray, fields: &Fields) -> Result<ArrayRef> {
@@ -152,12 +168,27 @@ fn unit_text(unit: TimeUnit) -> &'static str {
 #[cfg(test)]
 mod tests {
     use arrow::array::{
-        Date32Array, DurationSecondArray, Int64Array, ListArray, Time32SecondArray,
-        TimestampMicrosecondArray, TimestampSecondArray,
+        Date32Array, DurationSecondArray, Int64Array, Int64Builder, ListArray, MapBuilder,
+        Time32SecondArray, TimestampMicrosecondArray, TimestampMicrosecondBuilder,
+        TimestampSecondArray,
     };
     use arrow::datatypes::{Int64Type, TimestampMicrosecondType};
 
     use super::*;
+
+    /// Maps of times by their positions.
+    fn map_of_times(maps: &[&[i64]]) -> MapArray {
+        let keys = Int64Builder::new();
+        let mut builder = MapBuilder::new(None, keys, TimestampMicrosecondBuilder::new());
+        for times in maps {
+            for (position, time) in times.iter().enumerate() {
+                builder.keys().append_value(position as i64);
+                builder.values().append_value(*time);
+            }
+            builder.append(true).unwrap();
+        }
+        builder.finish()
+    }
 
     #[test]
     fn values_beyond_the_calendar_are_told_in_their_unit() {
@@ -166,14 +197,16 @@ mod tests {
         let listed = ListArray::from_iter_primitive::<TimestampMicrosecondType, _, _>([
             Some([Some(0), Some(i64::MIN), None]),
             None,
+            Some([None, Some(i64::MAX), Some(0)]),
         ]);
+        let map = map_of_times(&[&[0, i64::MIN], &[i64::MAX]]);
         let field = Field::new("t", far.data_type().clone(), true);
         let fields = Fields::from(vec![field]);
         let columns: Vec<ArrayRef> = vec![Arc::new(far.clone())];
         let parts = StructArray::new(fields, columns, None);
         let max = i64::MAX;
         let min = i64::MIN;
-        let cases: [(ArrayRef, Vec<String>); 9] = [
+        let cases: [(ArrayRef, Vec<String>); 10] = [
             (
                 Arc::new(far),
                 vec![
@@ -195,6 +228,14 @@ mod tests {
                 vec![
                     format!("[1970-01-01T00:00:00, {min} us, null]"),
                     "null".to_owned(),
+                    format!("[null, {max} us, 1970-01-01T00:00:00]"),
+                ],
+            ),
+            (
+                Arc::new(map),
+                vec![
+                    format!("{{0: 1970-01-01T00:00:00, 1: {min} us}}"),
+                    format!("{{0: {max} us}}"),
                 ],
             ),
             (
