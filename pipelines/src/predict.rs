@@ -12,7 +12,7 @@ use forebay_connectors::{MODEL_FILE, ModelCard, ModelPart, Predictor, lightgbm_m
 use forebay_model::{
     ContentId, Fault, Interval, NodeInput, Pipeline, PipelineNode, PipelineSink, Result, codes,
 };
-use forebay_plan::{ConfiguredTransform, FUTURE_PART, unknown_column};
+use forebay_plan::{ConfiguredTransform, FUTURE_PART, TransformRegistry, unknown_column};
 use forebay_run::{
     Artifact, ForecastColumns, ForecastFormat, ForecastRequest, HORIZON_STEP, LoadedModel,
     Manifest, ModelClasses, ModelPredictor, PredictTransform, Predictions, RunReport, ServedRows,
@@ -48,6 +48,8 @@ pub struct TrainedModel {
     predictor: Arc<Predictor>,
     /// Model as steps find it.
     loaded: Arc<LoadedModel>,
+    /// Transforms that its steps may name.
+    registry: TransformRegistry,
     /// Artifact that the features are made with.
     pub artifact: Artifact,
 }
@@ -136,7 +138,26 @@ impl TrainedModel {
             loaded: LoadedModel::new(predictor.clone(), Some(&data)),
             predictor,
             artifact,
+            registry: forebay_transforms::registry(),
         })
+    }
+
+    /// Knows the transforms that were registered with [`Forebay::with_transform`], for an export of its steps.
+    ///
+    /// ```no_run
+    /// use forebay::prelude::*;
+    ///
+    /// let forebay = Forebay::new();
+    /// let session = forebay.session()?;
+    /// let model = TrainedModel::load(session.io(), "out/net")?.with_transforms_of(&forebay);
+    /// std::fs::write("net.onnx", model.to_onnx(&ModelPart::default())?)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn with_transforms_of(self, forebay: &Forebay) -> TrainedModel {
+        TrainedModel {
+            registry: forebay.registry.clone(),
+            ..self
+        }
     }
 
     /// Takes the serving state of its features from a state directory: that of the newest run whose windows are those of
@@ -259,7 +280,7 @@ impl TrainedModel {
         let columns: Vec<String> = dense.chain(ids).chain(parameters).cloned().collect();
         let steps = portable_artifact_steps(
             &self.artifact,
-            &forebay_transforms::registry(),
+            &self.registry,
             &exact_sql(),
             &card.origin.from,
             &columns,
@@ -283,7 +304,7 @@ impl TrainedModel {
         let card = self.card();
         target_stages(
             &self.artifact,
-            &forebay_transforms::registry(),
+            &self.registry,
             &exact_sql(),
             &card.origin.from,
             &card.label,
