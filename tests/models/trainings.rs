@@ -3,11 +3,15 @@
 
 use std::collections::BTreeMap;
 use std::os::unix::process::ExitStatusExt;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use arrow::array::{Array, AsArray};
-use arrow::datatypes::Float32Type;
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray};
+use arrow::datatypes::{DataType, Field, Float32Type};
+use forebay::plan::{BindScope, MapOp, PlanOp};
 use forebay::prelude::*;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::support::watched_command::WatchedCommand;
@@ -282,6 +286,59 @@ fn killed_trainings_go_on_and_come_to_the_same_model() {
             "{step}"
         );
     }
+}
+
+/// Marks the rows in which a column is null: a transform that a program registers.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct NullMarks {
+    column: String,
+}
+
+impl ConfiguredTransform for NullMarks {
+    const NAME: &'static str = "null_marks";
+}
+
+impl Transform for NullMarks {
+    fn bind(&self, _: &BindScope<'_>) -> Result<Vec<PlanOp>> {
+        let output = Field::new("is_null", DataType::Boolean, false);
+        Ok(vec![PlanOp::Map(MapOp::new(
+            [&self.column],
+            [output],
+            |inputs, _| {
+                let nulls = (0..inputs[0].len()).map(|row| Some(inputs[0].is_null(row)));
+                Ok(vec![Arc::new(nulls.collect::<BooleanArray>()) as ArrayRef])
+            },
+        ))])
+    }
+}
+
+#[test]
+fn models_behind_transforms_of_a_program_are_exported() {
+    let shop = TestDirectory::new();
+    let train = format!("dense: [f1, f2], categorical: [], {LINEAR}");
+    let yaml = spec(&shop, "      - null_marks: { column: f1 }", &train);
+    let options = SessionOptions::default()
+        .memory_bytes(1 << 30)
+        .state(shop.at("state"));
+    let forebay = Forebay::new()
+        .with_options(options)
+        .with_transform::<NullMarks>();
+    let pipeline = forebay::spec::parse(
+        &std::fs::read_to_string(yaml).unwrap(),
+        "spec.yaml",
+        &BTreeMap::new(),
+        &forebay.spec_catalog(),
+    );
+    let mut pipeline = pipeline.unwrap();
+    pipeline.trainings[0].config["path"] = shop.at("out/net").into();
+    let session = forebay.session().unwrap();
+    session.run(&pipeline).unwrap();
+    let model = TrainedModel::load(session.io(), &shop.at("out/net")).unwrap();
+    let fault = model.to_onnx(&ModelPart::default()).unwrap_err();
+    assert!(fault.message().contains("`null_marks`"), "{fault}");
+    let model = model.with_transforms_of(&forebay);
+    assert!(!model.to_onnx(&ModelPart::default()).unwrap().is_empty());
 }
 
 fn session(shop: &TestDirectory, state: &str) -> Session {
