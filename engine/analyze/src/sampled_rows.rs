@@ -117,8 +117,8 @@ impl Analyzer for SampledRows {
         let budget_bytes = scratch.budget_bytes();
         if self.bytes_max() > budget_bytes {
             let message = format!(
-                "a sample of {} rows and {} columns takes {} bytes, more than {budget_bytes} bytes of \
-                 memory",
+                "a sample of {} rows and {} columns takes {} bytes, more than {budget_bytes} bytes \
+                 of memory",
                 self.rows_max,
                 self.columns,
                 self.bytes_max()

@@ -268,8 +268,8 @@ impl TargetEncoding {
         });
         let map = map.written_nulls(nulls).counting(not_encoded);
         let map = map.marking([RowMark::Unknown]).portable_instead(
-            "use `frequency_encoding` or `one_hot`, whose numbers depend on the category alone, and \
-             train again",
+            "use `frequency_encoding` or `one_hot`, whose numbers depend on the category alone, \
+             and train again",
         );
         Ok(if is_by_folds {
             map.of_other_rows()
