@@ -154,7 +154,7 @@ def csv(
     file_bytes_target: A file is closed when it has reached this size. Default: 134217728.
     group_rows_max: Rows that are encoded together at most. Default: 122880.
     null_text: The text that is written for null. Name it in the `nulls` of the source that reads the files.
-    compression: How files are packed.
+    compression: Compression of the files.
     split: Writes the rows of this part of the split only.
     quarantined: Writes the rows that an `expect` of the step takes out by `policy: quarantine`, as they were there,
         with the columns `violated_rule` and `violating_value`. Default: false.
@@ -194,7 +194,7 @@ def json(
     sort_by: Columns by which rows are sorted inside each file.
     file_bytes_target: A file is closed when it has reached this size. Default: 134217728.
     group_rows_max: Rows that are encoded together at most. Default: 122880.
-    compression: How files are packed. Default: "none".
+    compression: Compression of the files. Default: "none".
     split: Writes the rows of this part of the split only.
     quarantined: Writes the rows that an `expect` of the step takes out by `policy: quarantine`, as they were there,
         with the columns `violated_rule` and `violating_value`. Default: false.
@@ -373,6 +373,7 @@ def predict(
     season: str | None = None,
     fallback: str | None = None,
     ensemble: spec.ForecastEnsemble | None = None,
+    reconcile: spec.ForecastReconcile | None = None,
     expect: spec.ForecastExpectation | None = None,
     split: str | None = None,
     quarantined: bool | None = None,
@@ -413,6 +414,7 @@ def predict(
     fallback: The `train` sink whose model predicts for groups and series that `model` has no model of: those with
         few rows, or that were not there when it learned. It comes before the `fallback` of the training.
     ensemble: Models whose predictions are combined with those of `model`.
+    reconcile: Forecasts of upper levels that this one is made to add up with.
     expect: Scores that `backtest` and `score` expect of the forecast; they fail where it has others.
     split: Writes the rows of this part of the split only.
     quarantined: Writes the rows that an `expect` of the step takes out by `policy: quarantine`, as they were there,

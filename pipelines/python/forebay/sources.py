@@ -242,7 +242,7 @@ def csv(
     quoted_nulls: True if a field in quotes may stand for null, false if it is a text: `""` is then an empty one,
         and null in columns of other types. Where left out, as the dialect has it: in most, `""` is an empty text,
         and other `nulls` stand for null in quotes, too.
-    on_error: What becomes of a value that is not of its column's type: for all columns, or for some.
+    on_error: Treatment of a value that is not of its column's type: for all columns, or for some.
     infer_rows: Rows to look at for the types of columns. Default: 10000.
     missing: Treatment of a column that a file lacks. Default: "fault".
     added: Treatment of a column that only later files have. Default: "fault".
@@ -298,8 +298,8 @@ def json(
     formats: Columns of texts or whole numbers that are dates or times, with the way in which they are written:
         `%Y%m%d`. The directives are those of `strftime`. With a time of day they are timestamps, with an offset
         (`%z`) in UTC. Where directives stand side by side, each has all of its digits.
-    on_error: What becomes of a value that is not of its column's type: for all columns, or for some.
-    partitions: Whether folders named `column=value` give columns. Default: "auto".
+    on_error: Treatment of a value that is not of its column's type: for all columns, or for some.
+    partitions: Use of folders named `column=value` as columns. Default: "auto".
     time: The event-time column. Files whose times do not overlap are read in order of time; others in the order of
         their names. A column of texts or whole numbers is given with the format in which its times are written: `{
         column: day, format: "%Y%m%d" }`.

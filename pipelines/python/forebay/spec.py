@@ -113,6 +113,7 @@ __all__ = [
     "ForecastFeatureModel",
     "ForecastFormat",
     "ForecastIntervals",
+    "ForecastReconcile",
     "ForecastStrategy",
     "FormattedTime",
     "FourierTerms",
@@ -121,6 +122,7 @@ __all__ = [
     "FunctionBy",
     "FutureRows",
     "FutureStart",
+    "GAndH",
     "GapCompletion",
     "GapFill",
     "GapPolicy",
@@ -146,6 +148,7 @@ __all__ = [
     "JudgedRows",
     "KBins",
     "KeepBest",
+    "KnnImpute",
     "KnotStrategy",
     "Label",
     "LateFacts",
@@ -170,6 +173,7 @@ __all__ = [
     "MlflowTracking",
     "ModelKind",
     "MultiHot",
+    "NeighborWeights",
     "NgramUnit",
     "Ngrams",
     "NonFinite",
@@ -203,6 +207,7 @@ __all__ = [
     "Profile",
     "ProfileSeries",
     "PunctuationPolicy",
+    "PythonEstimator",
     "PythonFunction",
     "QuantileRanks",
     "ReadErrorPolicy",
@@ -393,6 +398,7 @@ AnyTransform = TypedDict(
         "diff": "SeriesDiff",
         "distance": "PlaceDistance",
         "drop": "Drop",
+        "estimator": "PythonEstimator",
         "ewm": "EwmWindow",
         "expanding": "ExpandingWindow",
         "expect": "Expect",
@@ -402,6 +408,7 @@ AnyTransform = TypedDict(
         "forecast_feature": "ForecastFeature",
         "frequency_encoding": "FrequencyEncoding",
         "future_rows": "FutureRows",
+        "g_and_h": "GAndH",
         "geohash": "Geohash",
         "group_rare": "GroupRare",
         "hash_bucket": "HashBucket",
@@ -410,6 +417,7 @@ AnyTransform = TypedDict(
         "join": "Join",
         "k_bins": "KBins",
         "keep_best": "KeepBest",
+        "knn_impute": "KnnImpute",
         "lag": "SeriesLag",
         "list_statistics": "ListStatistics",
         "log1p": "Log1p",
@@ -993,6 +1001,35 @@ DistanceUnit: TypeAlias = "Literal['kilometres', 'metres', 'miles', 'nautical_mi
 Drop: TypeAlias = "ColumnSelector"
 
 
+PythonEstimator = TypedDict(
+    "PythonEstimator",
+    {
+        "function": "Required[str]",
+        "columns": "Required[ColumnSelector]",
+        "returns": "Required[Mapping[str, TypeName]]",
+        "nullable": "Sequence[str]",
+        "label": "str | None",
+        "classes": "Sequence[ConstantValue]",
+        "method": "str",
+        "frames": "FrameKind",
+        "code": "str | None",
+        "path": "Sequence[str]",
+        "interpreter": "str",
+        "fit_rows": "int",
+        "batch_rows": "int",
+        "timeout_seconds": "int",
+        "revision": "str | None",
+    },
+    total=False,
+)
+
+
+ConstantValue: TypeAlias = "bool | int | float | str"
+
+
+FrameKind: TypeAlias = "Literal['arrow', 'pandas', 'polars', 'numpy']"
+
+
 EwmWindow = TypedDict(
     "EwmWindow",
     {
@@ -1207,6 +1244,18 @@ FutureRows = TypedDict(
 FutureStart: TypeAlias = "Literal['data', 'series']"
 
 
+GAndH = TypedDict(
+    "GAndH",
+    {
+        "columns": "Required[ColumnSelector]",
+        "epsilon": "float",
+        "exact": "bool",
+        "suffix": "str | None",
+    },
+    total=False,
+)
+
+
 Geohash = TypedDict(
     "Geohash",
     {
@@ -1264,9 +1313,6 @@ Impute = TypedDict(
 
 
 ImputeStrategy: TypeAlias = "Literal['mean', 'median', 'mode'] | Mapping[Literal['constant'], ConstantValue] | Mapping[Literal['end_tail'], EndTail]"
-
-
-ConstantValue: TypeAlias = "bool | int | float | str"
 
 
 EndTail = TypedDict(
@@ -1361,6 +1407,22 @@ KeepBest = TypedDict(
 
 
 ColumnScore: TypeAlias = "Literal['variance', 'present', 'correlation', 'anova', 'chi_squared', 'mutual_information']"
+
+
+KnnImpute = TypedDict(
+    "KnnImpute",
+    {
+        "columns": "Required[ColumnSelector]",
+        "neighbors": "int",
+        "weights": "NeighborWeights",
+        "sample_rows": "int",
+        "suffix": "str | None",
+    },
+    total=False,
+)
+
+
+NeighborWeights: TypeAlias = "Literal['uniform', 'distance']"
 
 
 SeriesLag = TypedDict(
@@ -1686,9 +1748,6 @@ PythonFunction = TypedDict(
     },
     total=False,
 )
-
-
-FrameKind: TypeAlias = "Literal['arrow', 'pandas', 'polars']"
 
 
 QuantileRanks = TypedDict(
@@ -2254,7 +2313,7 @@ TrainConfig = TypedDict(
 ModelKind: TypeAlias = "Literal['linear', 'logistic', 'mlp']"
 
 
-LossFunction: TypeAlias = "Literal['squared_error', 'logistic']"
+LossFunction: TypeAlias = "Literal['squared_error', 'logistic', 'softmax']"
 
 
 OnNonFinite: TypeAlias = "Literal['fail', 'skip', 'zero']"
@@ -2418,6 +2477,7 @@ PredictConfig = TypedDict(
         "season": "str | None",
         "fallback": "str | None",
         "ensemble": "ForecastEnsemble | None",
+        "reconcile": "ForecastReconcile | None",
         "expect": "ForecastExpectation | None",
     },
     total=False,
@@ -2439,12 +2499,26 @@ ForecastEnsemble = TypedDict(
         "with": "Required[Sequence[str]]",
         "combine": "EnsembleCombination",
         "weights": "Sequence[float]",
+        "folds": "int | None",
+        "every": "str | None",
     },
     total=False,
 )
 
 
-EnsembleCombination: TypeAlias = "Literal['mean', 'median']"
+EnsembleCombination: TypeAlias = "Literal['mean', 'median', 'nnls']"
+
+
+ForecastReconcile = TypedDict(
+    "ForecastReconcile",
+    {
+        "with": "Required[Sequence[str]]",
+        "method": "ReconcileMethod",
+        "folds": "int | None",
+        "every": "str | None",
+    },
+    total=False,
+)
 
 
 ForecastExpectation = TypedDict(

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from . import spec
-from ._functions import map_batches
+from ._functions import fit_estimator, map_batches
 from ._made import alone, made
 
 __all__ = [
@@ -31,15 +31,18 @@ __all__ = [
     "diff",
     "distance",
     "drop",
+    "estimator",
     "ewm",
     "expanding",
     "expect",
     "explode",
     "fill_forward",
     "filter",
+    "fit_estimator",
     "forecast_feature",
     "frequency_encoding",
     "future_rows",
+    "g_and_h",
     "geohash",
     "group_rare",
     "hash_bucket",
@@ -48,6 +51,7 @@ __all__ = [
     "join",
     "k_bins",
     "keep_best",
+    "knn_impute",
     "lag",
     "list_statistics",
     "log1p",
@@ -356,7 +360,8 @@ def command(
     layout. Other columns, other numbers of rows and nulls in a column that is not `nullable` are faults, and so is
     a program that ends; the fault shows the last 8 KiB of its standard error. Standard error of a program that does
     not fail is not shown. One process runs for each thread that computes the step, on workers too; it ends with the
-    run. Its memory is not part of `--memory`.
+    run. Its memory is not part of `--memory`. A program of Python has `PYTHONHASHSEED=0`, unless the environment
+    sets the variable.
 
     The id of the step holds the words of `run`, and the content of those that name files. Words are paths from the
     working directory, on a worker from that of the worker; no shell reads them. A worker whose files differ is
@@ -514,6 +519,75 @@ def drop(
     value: What the language has under the name.
     """
     return alone("drop", value)
+
+
+def estimator(
+    columns: spec.ColumnSelector,
+    *,
+    function: str,
+    returns: Mapping[str, spec.TypeName],
+    nullable: Sequence[str] | None = None,
+    label: str | None = None,
+    classes: Sequence[spec.ConstantValue] | None = None,
+    method: str | None = None,
+    frames: spec.FrameKind | None = None,
+    code: str | None = None,
+    path: Sequence[str] | None = None,
+    interpreter: str | None = None,
+    fit_rows: int | None = None,
+    batch_rows: int | None = None,
+    timeout_seconds: int | None = None,
+    revision: str | None = None,
+) -> spec.AnyTransform:
+    """Columns that an estimator of Python computes, after it has learned from the rows: scikit-learn's `partial_fit`
+    and `transform`.
+
+    In: the chosen columns, as a matrix of NumPy in which null is NaN, or as tables of pyarrow, pandas or Polars
+    (`frames`); no lists. Out: the declared columns: those of a matrix in their order, or those of a table or a dict
+    by their names. Types, rows and nulls are checked as for `python`.
+
+    `function` makes the estimator: a function without parameters, or a class. In a pass of its own, one process
+    calls `partial_fit(rows)` for batches of `fit_rows` rows, in the order of the source, or `partial_fit(rows,
+    y=labels)` with a `label`; rows whose label is null are not learned from. `classes` are passed on each call, as
+    classifiers of scikit-learn need them. Then processes, one for each thread that computes the step, call
+    `transform(rows)`, or another `method`, for batches of any size. With a split, set `fit_on: train`: an estimator
+    with a label knows the labels of the rows that it learns from. A new row, or another order of files, learns from
+    all rows again.
+
+    What was learned is the pickled estimator, at most 64 MiB, with its digest. The artifact keeps it, `apply` and
+    serving use it, and it must depend on rows and settings alone: set the estimator's own `random_state`. Until all
+    rows are there, the state is these columns of them, which spill to temporary files. Memory of the processes is
+    not part of `--memory`. They run with `PYTHONHASHSEED=0`, as for `python`.
+
+    A pickle is code: whoever can write it can run anything. It is loaded from the state directory and the artifact
+    of the pipeline alone, if its digest is right and if the code of the step is that which fitted it. Run only
+    specs, and apply only artifacts, that you trust.
+
+    An exception of `partial_fit` is a fault with the traceback and the first rows of the batch; one of `transform`,
+    with the row that raises it. `check --functions` finds estimators whose values depend on the size of batches.
+    The id of the step holds the source of the module and of the modules that it imports, as for `python`: name a
+    `revision` for the versions of packages. An export to ONNX refuses the step.
+
+    columns: The columns that the estimator receives.
+    function: The function that makes the estimator: `module:name`, or a name that `code` defines.
+    returns: The columns that it returns, with their types.
+    nullable: Returned columns that may be null.
+    label: The column of labels to learn from, which is not among `columns`.
+    classes: All values of the label, for a classifier.
+    method: The method that computes the columns, such as `predict`. Default: "transform".
+    frames: The kind of tables that the estimator receives. Default: "numpy".
+    code: Code that defines the function, instead of a module.
+    path: Directories in which modules are searched, from the working directory; on a worker, from that of the
+        worker. Default: ["."].
+    interpreter: The program that runs Python. Default: "python3".
+    fit_rows: Rows of each batch that it learns from. The last one has more than half as many, and at most one and a
+        half times. Default: 16384.
+    batch_rows: Most rows of a batch that it transforms. Default: 16384.
+    timeout_seconds: Most seconds for the answer to a batch. The first one includes the start of Python and its
+        imports. Default: 600.
+    revision: Text that changes the id of the step, such as the digest of a file with the versions of packages.
+    """
+    return made("estimator", locals())
 
 
 def ewm(
@@ -727,22 +801,24 @@ def forecast_feature(
     is divided into periods of the length `refit`, counted from 1970 or from zero. A model is fitted for each
     period, to the values of the series up to `horizon` before its begin, and forecasts all rows of the period. So
     no row is forecast from values that are nearer than `horizon`, and checks of leaks take the column like a `lag`
-    by `horizon`. Rows of the future have forecasts like others: stand behind `future_rows`, with a `horizon` that
-    is that of the label or longer.
+    by `horizon`. Periods of months begin on the day of the month of the first row of a series, or on the last day
+    where that row lies on one. A row on an earlier day has a model of its own. Rows of the future have forecasts
+    like others: stand behind `future_rows`, with a `horizon` that is that of the label or longer.
 
     Rows of a series lie in the nearest step of `every`, and the last value of a step counts. A missing or infinite
-    value, and a step without a row, gets one on the line between its neighbours. Days have 24 hours. Fewer than
-    four known values (five with `ets`) are forecast by the last one. A row without any is null, as is a forecast
-    that is not finite; where the first value comes within a period, each row of that period has a model of its own.
-    Each series is held in memory as a whole, so that rows cannot be served and `strategy: recursive` cannot feed
-    it. A fit takes time in proportion to the values before it, so that a long history with many periods is slow:
-    raise `refit`. A row without a time is a fault, and so is a series with rows in less than a hundredth of more
-    than 10,000 steps. Models are those of `train: { model: theta }` and `ets`.
+    value, and a step without a row, gets one on the line between its neighbours. Days have 24 hours, and the rows
+    of a month lie in its step, whatever their day. Fewer than four known values (five with `ets`) are forecast by
+    the last one. A row without any is null, as is a forecast that is not finite; where the first value comes within
+    a period, each row of that period has a model of its own. Each series is held in memory as a whole, so that rows
+    cannot be served and `strategy: recursive` cannot feed it. A fit takes time in proportion to the values before
+    it, so that a long history with many periods is slow: raise `refit`. A row without a time is a fault, and so is
+    a series with rows in less than a hundredth of more than 10,000 steps. Models are those of `train: { model:
+    theta }` and `ets`.
 
     columns: Columns of numbers or booleans.
     horizon: Time from the last value that a model knows to the first row that it forecasts, a whole number of
         steps.
-    every: The distance between rows of a series: a length of time such as `1d`.
+    every: The distance between rows of a series: a length of time such as `1d` or `1mo`.
     season: The length of a season, a whole number of steps. Series of fewer than two seasons have none. There are
         no seasons when left out.
     refit: The time from one fit to the next, a whole number of steps; `horizon` when left out.
@@ -820,6 +896,35 @@ def future_rows(
     keys: The columns that tell series apart, where the source does not declare them.
     """
     return made("future_rows", locals())
+
+
+def g_and_h(
+    columns: spec.ColumnSelector,
+    *,
+    epsilon: float | None = None,
+    exact: bool | None = None,
+    suffix: str | None = None,
+) -> spec.AnyTransform:
+    """The z of which x is `a + b * (exp(g * z) - 1) / g * exp(h * z^2 / 2)`: if x has Tukey's g-and-h distribution, z
+    is standard normal. `g` takes skewness away, and `h` heavy tails.
+
+    In: columns of numbers. Out: doubles stay doubles, all other numbers give `float32`. The four numbers are
+    learned from the median and five pairs of quantiles, those of 1/4, 1/8, 1/16, 1/32 and 1/64 from either end. `a`
+    is the median, and `g` the middle one of what the pairs give; `b` and `h` come from a line through the distances
+    of the pairs, whose slope `h` is at least 0 (D. C. Hoaglin, *Summarizing shape numerically: the g-and-h
+    distributions*, 1985). Pairs of which one is infinite or equals the median do not count; without any, the result
+    is `x - a`. With `h = 0` the distribution has an end on one side: what lies beyond it gives 10 or -10. Null, NaN
+    and infinities stay; null and NaN do not count. Nothing seen: x unchanged.
+
+    State: a sample of about `7.3 / epsilon^2` rows of 16 bytes, or the distinct values, spilled beyond the budget.
+    Outliers beyond these quantiles do not move the result, other than with `power`.
+
+    columns: Columns of numbers.
+    epsilon: The rank error of the quantiles, as a share of the rows. Default: 0.005.
+    exact: Takes the quantiles exactly; the state then grows with the distinct values. Default: false.
+    suffix: Writes `<column><suffix>` instead of replacing the column.
+    """
+    return made("g_and_h", locals())
 
 
 def geohash(
@@ -1097,6 +1202,39 @@ def keep_best(
         1.
     """
     return made("keep_best", locals())
+
+
+def knn_impute(
+    columns: spec.ColumnSelector,
+    *,
+    neighbors: int | None = None,
+    weights: spec.NeighborWeights | None = None,
+    sample_rows: int | None = None,
+    suffix: str | None = None,
+) -> spec.AnyTransform:
+    """Replaces nulls and NaN by the mean of the column in the `neighbors` rows that are nearest, of those that have a
+    value there.
+
+    In: columns of numbers, at most 256, which tell together how far rows are from each other. Out: a column for
+    each; floats stay floats, all other numbers give `float64`. The squared distance of two rows is the sum of the
+    squared differences in the columns in which both have a value, times the number of columns, divided by the
+    number of these. Rows without a common column are no neighbors; where there are none, the mean of the column is
+    filled in. Of rows at equal distance, the one with smaller values, column by column, counts. `standardize`
+    columns of different units before. Infinities stay and count as missing values. Nothing seen of a column: null
+    and NaN stay.
+
+    Neighbors are rows of a sample, which is learned: all rows up to `sample_rows`, else so many by their row keys.
+    Each row with a missing value is compared with all of them. State: 32 bytes for each row of the sample and
+    column. The artifact holds the sample. Follows scikit-learn's `KNNImputer`, which takes all rows and drops
+    columns without values.
+
+    columns: Columns of numbers, of which the others tell how near two rows are.
+    neighbors: Number of nearest rows. Default: 5.
+    weights: Weights of their values in the mean. Default: "uniform".
+    sample_rows: Most rows of the sample, at most 100,000. Default: 10000.
+    suffix: Writes `<column><suffix>` instead of replacing the columns.
+    """
+    return made("knn_impute", locals())
 
 
 def lag(
@@ -1641,11 +1779,11 @@ def python(
 ) -> spec.AnyTransform:
     """Columns that a function of Python computes, row by row or series by series.
 
-    In: the chosen columns, as a `pyarrow.RecordBatch`, or as a data frame of pandas or Polars (`frames`). Out: the
-    declared columns. The function returns a table or a data frame of them, or a dict of columns; where one column
-    is declared, the column alone will do. Columns are arrays of Arrow, NumPy or pandas, series of Polars, or lists.
-    Integers and floats of another width are converted where each value fits (floats are rounded); other types are a
-    fault. pandas has NaN for null in numbers, in both directions.
+    In: the chosen columns, as a `pyarrow.RecordBatch`, or as a data frame of pandas or Polars, or a matrix of NumPy
+    (`frames`). Out: the declared columns. The function returns a table or a data frame of them, or a dict of
+    columns; where one column is declared, the column alone will do. Columns are arrays of Arrow, NumPy or pandas,
+    series of Polars, or lists. Integers and floats of another width are converted where each value fits (floats are
+    rounded); other types are a fault. pandas has NaN for null in numbers, in both directions.
 
     Without `by`, the function must be row-wise: a row's output depends on the row alone, since batches are cut
     differently from run to run. A column is then as old as its youngest input for the check of leaks. With `by:
@@ -1661,7 +1799,9 @@ def python(
     A function must not keep anything from batch to batch. It is `module:name`, with the module in a directory of
     `path` or of `PYTHONPATH`; or a name that `code` defines. It runs in processes of `interpreter`, which need
     pyarrow: one for each thread that computes the step, on workers too. They end with the run, and their memory is
-    not part of `--memory`. What the function prints is not shown unless it fails.
+    not part of `--memory`. What the function prints is not shown unless it fails. Hashes of texts, and with them
+    the order of sets, are alike in all processes: these run with `PYTHONHASHSEED=0`, unless the environment sets
+    the variable. It is no part of the id.
 
     An exception is a fault with the traceback and the row that raises it, or the first rows of the batch where no
     row does so alone. So are other columns, another number of rows, and nulls in a column that is not `nullable`.
