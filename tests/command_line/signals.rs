@@ -77,7 +77,7 @@ sinks: { t: { from: f, parquet: { path: out } } }
 
 /// A query whose few rows become many.
 const UNNEST: &str = "
-steps: { f: { sql: \"SELECT count(*) AS n FROM (SELECT unnest(range(0, 50000)) AS v FROM demand) AS items WHERE v % 7 = 1\" } }
+steps: { f: { sql: \"SELECT count(*) AS n FROM (SELECT unnest(range(0, 50000 + CAST(qty AS BIGINT))) AS v FROM demand) AS items WHERE v % 7 = 1\" } }
 sinks: { t: { from: f, parquet: { path: out } } }
 ";
 

@@ -31,13 +31,13 @@ use crate::shared::{bad_value, doubles, finding_at, output_field, to_float_type}
 /// artifact holds the sample. Follows scikit-learn's `KNNImputer`, which takes all rows and drops columns without values.
 ///
 /// ```yaml
-/// - knn_impute: { columns: [price, list_price], neighbors: 3 }
+/// - knn_impute: { columns: [price, qty], neighbors: 3 }
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
 #[setters(
     fn knn_impute(columns),
-    example = r#"knn_impute(["price", "list_price"]).neighbors(3)"#
+    example = r#"knn_impute(["price", "qty"]).neighbors(3)"#
 )]
 pub struct KnnImpute {
     /// Columns of numbers, of which the others tell how near two rows are.
