@@ -636,10 +636,10 @@ fn learning_from_all_parts_and_scaling_ids_are_told() {
             "{window}: {told}"
         );
     }
-    // Ids of another step, which a join brings.
+    // Ids of another step, which a join by time brings.
     let steps = [
         "drop: [kind]",
-        "join: { with: g, on: [item, day], prefix: g_ }",
+        "as_of_join: { with: g, on: [item], columns: [kind], prefix: g_ }",
         "standardize: { columns: [g_kind] }",
     ];
     spec(&shop, "", &steps, TABLE);
