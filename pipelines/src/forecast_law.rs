@@ -83,7 +83,7 @@ const CASES: [ForecastCase; 11] = [
     ForecastCase {
         name: "differences that are undone beside joined plans",
         steps: "{ filter: \"qty IS NOT NULL\" }, { drop: [price, tag] }, \
-                { future_rows: { horizon: 5d, every: 1d } }, \
+                { future_rows: { horizon: 5d, every: 1d, after: series } }, \
                 { target: { column: qty, do: [{ difference: 1d }] } }, \
                 { lag: { columns: [qty], by: [5d, 7d] } }, \
                 { as_of_join: { with: plans, columns: [list] } }",

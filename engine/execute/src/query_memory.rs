@@ -335,14 +335,15 @@ mod tests {
     /// The memory that an error names has room for the request.
     #[test]
     fn errors_name_the_memory_that_a_request_needs() {
-        let cases: [(fn() -> MemoryConsumer, usize, usize, u64); 4] = [
-            (join, 0, 2_200, 4_416),
-            (join, 2_000, 100, 4_224),
+        let cases = [
+            (false, 0, 2_200, 4_416),
+            (false, 2_000, 100, 4_224),
             // Beyond the part of one sort, and beyond what sorts leave to others.
-            (sort, 0, 900, 4_544),
-            (sort, 1_700, 200, 4_352),
+            (true, 0, 900, 4_544),
+            (true, 1_700, 200, 4_352),
         ];
-        for (consumer, other_mib, wanted_mib, least_mib) in cases {
+        for (is_sort, other_mib, wanted_mib, least_mib) in cases {
+            let consumer = if is_sort { sort } else { join };
             let refused = ask(consumer(), 4_096, other_mib, wanted_mib);
             let Err(DataFusionError::ResourcesExhausted(message)) = refused else {
                 panic!("{refused:?}");

@@ -820,7 +820,7 @@ fn faults() {
         (
             forecast(json!({"season": "1mo"})),
             codes::BAD_VALUE,
-            "`1mo` differs in length from month to month, and one length is needed here",
+            "`season: 1mo` is no whole number of steps of `every: 1d`",
         ),
         (
             forecast(json!({"season": "10001d"})),

@@ -127,7 +127,12 @@ pub(super) fn to_table_type(values: &ArrayRef, of_table: &DataType) -> Result<Ar
         safe: false,
         ..CastOptions::default()
     };
-    let stored = cast_with_options(values, of_table, &strict)?;
+    let stored = cast_with_options(values, of_table, &strict).map_err(|error| {
+        let message = format!("a value does not fit into the type {of_table} of a Delta table");
+        Fault::new(codes::BAD_ROW, message)
+            .cause(error)
+            .hint("filter or clip the values before they are written")
+    })?;
     if values.data_type().is_nested() && find_type(values.data_type(), has_more_digits).is_some() {
         refuse_cut_values(values, &stored)?;
     }

@@ -111,7 +111,7 @@ mod tests {
         let keys: ArrayRef = Arc::new(StringArray::from(vec![None, Some("a"), None]));
         let time: ArrayRef = Arc::new(Date32Array::from(vec![11, 11, 10]));
         let rows = forecasts
-            .of_rows(&[keys.clone()], &time, &DataType::Float64)
+            .of_rows(std::slice::from_ref(&keys), &time, &DataType::Float64)
             .unwrap();
         let values = rows.values.as_primitive::<Float64Type>().values().to_vec();
         assert_eq!(values, [4.0, 3.0, 2.0]);
