@@ -110,7 +110,7 @@ const ROW_WISE: [(&str, &str); 7] = [
          { robust_scale: { columns: [price], suffix: _robust } }, \
          { robust_scale: { columns: [price], spread: mad, suffix: _deviation } }, \
          { winsorize: { columns: [price], suffix: _bounded } }, \
-         { winsorize: { columns: [price], around: median, suffix: _bounded } }, \
+         { winsorize: { columns: [price], around: median, suffix: _middle } }, \
          { clip: { columns: [price], min: 1, max: 8, suffix: _clipped } }, \
          { log1p: { columns: [price], suffix: _log } }, \
          { power: { columns: [price], suffix: _power } }, \
