@@ -1281,7 +1281,6 @@ fn joins_of_all_pairs_whose_sides_do_not_fit_spill() {
     for (join, count, met) in [
         ("JOIN", pairs, pairs),
         ("LEFT JOIN", pairs + unmatched, pairs),
-        ("FULL JOIN", pairs + unmatched + 2, pairs + 2),
         ("LEFT SEMI JOIN", rows as i64 - unmatched, 0),
         ("LEFT ANTI JOIN", unmatched, 0),
     ] {
