@@ -63,9 +63,9 @@ pub use protocol::{
 };
 pub use query::{
     AdmittedInputCodec, ClusterSize, ComputeLayer, DistributedQuery, ExchangeChannels,
-    JoinBatchRows, QueryEnd, QueryFailure, QueryHeader, QueryRows, QueryWorker, ScannedSpans,
-    SpanScanCodec, SpanScanner, SpanTable, explain_stages, in_portions, new_query_id, remote_fault,
-    wire_error, with_admitted_inputs,
+    JoinBatchRows, PassThroughExec, QueryEnd, QueryFailure, QueryHeader, QueryRows, QueryWorker,
+    RowPassage, ScannedSpans, SpanScanCodec, SpanScanner, SpanTable, batch_bytes, explain_stages,
+    in_portions, new_query_id, remote_fault, wire_error, with_admitted_inputs,
 };
 pub use row_codec::{encode_rows, split_batch};
 pub use run_credentials::RunCredentials;

@@ -6,16 +6,14 @@
 //! only where it is planned to: operators below begin anew, and joins that give unmatched rows of the first side read the
 //! other side on one thread.
 
-use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DataFusionError, JoinType};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::execution_plan::reset_plan_states;
@@ -24,11 +22,10 @@ use datafusion::physical_plan::recursive_query::RecursiveQueryExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::work_table::WorkTableExec;
 use datafusion::physical_plan::{
-    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
-    replace_children_if_necessary,
+    ExecutionPlan, ExecutionPlanProperties, replace_children_if_necessary,
 };
-use forebay_cluster::in_portions;
-use forebay_model::{Fault, codes, column_bytes};
+use forebay_cluster::{PassThroughExec, RowPassage, batch_bytes, in_portions};
+use forebay_model::{Fault, codes};
 use futures::{StreamExt, stream};
 
 /// True if an operator looks at all pairs of rows.
@@ -60,11 +57,13 @@ impl LoopInputs {
         let copy = Arc::new(CopyMemory::default());
         let join = node.downcast_ref::<NestedLoopJoinExec>();
         let loses_rows = join.is_some_and(|join| follows_second_side(*join.join_type()));
-        let counted: Arc<dyn ExecutionPlan> = Arc::new(LoopInputExec {
+        let counted: Arc<dyn ExecutionPlan> = Arc::new(PassThroughExec {
             input: first.clone(),
-            can_repeat: self.spills && !loses_rows && !reads_work_table(first),
-            is_read: AtomicBool::new(false),
-            copy: copy.clone(),
+            passage: LoopInput {
+                can_repeat: self.spills && !loses_rows && !reads_work_table(first),
+                is_read: AtomicBool::new(false),
+                copy: copy.clone(),
+            },
         });
         let mut second = second.clone();
         let is_cross = node.is::<CrossJoinExec>();
@@ -74,9 +73,9 @@ impl LoopInputs {
                 second = Arc::new(CoalescePartitionsExec::new(second));
             }
         }
-        let second: Arc<dyn ExecutionPlan> = Arc::new(LoopOtherExec {
+        let second: Arc<dyn ExecutionPlan> = Arc::new(PassThroughExec {
             input: second,
-            copy,
+            passage: LoopOther { copy },
         });
         if self.spills && is_cross {
             // The engine's join without a condition cannot spill.
@@ -167,63 +166,33 @@ impl CopyMemory {
     }
 }
 
-/// Passes on the side of a join that the join holds. Asks for a copy of it, which the engine does not count.
+/// Passage of the side of a join that the join holds. Asks for a copy of it, which the engine does not count.
 #[derive(Debug)]
-struct LoopInputExec {
-    input: Arc<dyn ExecutionPlan>,
+struct LoopInput {
     /// The rows can be read again, which the join does if they do not fit.
     can_repeat: bool,
     is_read: AtomicBool,
     copy: Arc<CopyMemory>,
 }
 
-impl DisplayAs for LoopInputExec {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "LoopInputExec: can_repeat={}", self.can_repeat)
-    }
-}
+impl RowPassage for LoopInput {
+    const NAME: &'static str = "LoopInputExec";
 
-impl ExecutionPlan for LoopInputExec {
-    fn name(&self) -> &str {
-        "LoopInputExec"
+    fn settings_text(&self) -> String {
+        format!("can_repeat={}", self.can_repeat)
     }
 
-    fn properties(&self) -> &Arc<PlanProperties> {
-        self.input.properties()
-    }
-
-    fn maintains_input_order(&self) -> Vec<bool> {
-        vec![true]
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.input]
-    }
-
-    fn apply_expressions(
-        &self,
-        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion, DataFusionError>,
-    ) -> Result<TreeNodeRecursion, DataFusionError> {
-        Ok(TreeNodeRecursion::Continue)
-    }
-
-    fn with_new_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> Result<Arc<dyn ExecutionPlan>, DataFusionError> {
-        let input = children.into_iter().next();
-        let input =
-            input.ok_or_else(|| DataFusionError::Internal("a side of nothing".to_owned()))?;
-        Ok(Arc::new(LoopInputExec {
-            input,
+    fn unread(&self) -> LoopInput {
+        LoopInput {
             can_repeat: self.can_repeat,
             is_read: AtomicBool::new(false),
             copy: self.copy.clone(),
-        }))
+        }
     }
 
-    fn execute(
+    fn open(
         &self,
+        input: &Arc<dyn ExecutionPlan>,
         partition: usize,
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream, DataFusionError> {
@@ -237,92 +206,56 @@ impl ExecutionPlan for LoopInputExec {
             }
             // The rows go to disk, without a copy. The join holds a batch of them for each thread at least, and counts each
             // of its columns as large as the batch.
-            let input = reset_plan_states(self.input.clone())?;
+            let input = reset_plan_states(input.clone())?;
             return in_portions(input).execute(partition, context);
         }
         let consumer = MemoryConsumer::new(format!("LoopInput[{partition}]"));
         let reservation = Arc::new(consumer.register(context.memory_pool()));
         self.copy.replace(Some(reservation.clone()));
-        let input = self.input.execute(partition, context)?;
-        let batches = input.map(move |batch| {
+        let rows = input.execute(partition, context)?;
+        let batches = rows.map(move |batch| {
             let batch = batch?;
-            let columns = batch.columns().iter();
-            let copy_bytes: usize = columns.map(|column| column_bytes(column)).sum();
-            reservation.try_grow(copy_bytes)?;
+            reservation.try_grow(batch_bytes(&batch))?;
             Ok(batch)
         });
         Ok(Box::pin(RecordBatchStreamAdapter::new(
-            self.schema(),
+            input.schema(),
             batches,
         )))
     }
 }
 
-/// Passes on the other side of a join. The join reads it once it has copied its first side, whose memory is freed then.
+/// Passage of the other side of a join. The join reads it once it has copied its first side, whose memory is freed then.
 #[derive(Debug)]
-struct LoopOtherExec {
-    input: Arc<dyn ExecutionPlan>,
+struct LoopOther {
     copy: Arc<CopyMemory>,
 }
 
-impl DisplayAs for LoopOtherExec {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "LoopOtherExec")
-    }
-}
+impl RowPassage for LoopOther {
+    const NAME: &'static str = "LoopOtherExec";
 
-impl ExecutionPlan for LoopOtherExec {
-    fn name(&self) -> &str {
-        "LoopOtherExec"
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        self.input.properties()
-    }
-
-    fn maintains_input_order(&self) -> Vec<bool> {
-        vec![true]
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.input]
-    }
-
-    fn apply_expressions(
-        &self,
-        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion, DataFusionError>,
-    ) -> Result<TreeNodeRecursion, DataFusionError> {
-        Ok(TreeNodeRecursion::Continue)
-    }
-
-    fn with_new_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> Result<Arc<dyn ExecutionPlan>, DataFusionError> {
-        let input = children.into_iter().next();
-        let input =
-            input.ok_or_else(|| DataFusionError::Internal("a side of nothing".to_owned()))?;
-        Ok(Arc::new(LoopOtherExec {
-            input,
+    fn unread(&self) -> LoopOther {
+        LoopOther {
             copy: self.copy.clone(),
-        }))
+        }
     }
 
-    fn execute(
+    fn open(
         &self,
+        input: &Arc<dyn ExecutionPlan>,
         partition: usize,
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream, DataFusionError> {
-        let mut input = self.input.execute(partition, context)?;
+        let mut rows = input.execute(partition, context)?;
         let mut copy = Some(self.copy.clone());
         let batches = stream::poll_fn(move |task| {
             if let Some(copy) = copy.take() {
                 copy.free();
             }
-            input.poll_next_unpin(task)
+            rows.poll_next_unpin(task)
         });
         Ok(Box::pin(RecordBatchStreamAdapter::new(
-            self.schema(),
+            input.schema(),
             batches,
         )))
     }
@@ -523,20 +456,25 @@ mod tests {
             let planned = session.sql("SELECT * FROM small").await.unwrap();
             let input = planned.create_physical_plan().await.unwrap();
             let copy = Arc::new(CopyMemory::default());
-            let first = LoopInputExec {
+            let first = PassThroughExec {
                 input: input.clone(),
-                can_repeat: false,
-                is_read: AtomicBool::new(false),
-                copy: copy.clone(),
+                passage: LoopInput {
+                    can_repeat: false,
+                    is_read: AtomicBool::new(false),
+                    copy: copy.clone(),
+                },
             };
-            let other = LoopOtherExec { input, copy };
+            let other = PassThroughExec {
+                input,
+                passage: LoopOther { copy },
+            };
             let task = session.task_ctx();
             let mut other_rows = other.execute(0, task.clone()).unwrap();
             let rows = first.execute(0, task.clone()).unwrap();
             let batches: Vec<RecordBatch> = rows.try_collect().await.unwrap();
             let mut copy_bytes = 0;
-            for column in batches.iter().flat_map(RecordBatch::columns) {
-                copy_bytes += column_bytes(column);
+            for batch in &batches {
+                copy_bytes += batch_bytes(batch);
             }
             assert!(copy_bytes > 0);
             assert_eq!(task.memory_pool().reserved(), copy_bytes);

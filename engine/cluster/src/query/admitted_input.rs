@@ -7,7 +7,6 @@
 //! The inputs of such operators are counted in the memory pool, or come in fewer rows at a time. A query whose joins meet
 //! longer values than a batch of pairs may repeat begins again with smaller batches.
 
-use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,7 +15,7 @@ use std::task::{Context, Poll};
 use arrow::array::{ArrayRef, AsArray, RecordBatch, RecordBatchOptions, UInt32Array};
 use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::JoinType;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::utils::memory::get_record_batch_memory_size;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryReservation};
@@ -33,10 +32,7 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::unnest::UnnestExec;
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
-use datafusion::physical_plan::{
-    DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties,
-    replace_children_if_necessary,
-};
+use datafusion::physical_plan::{ExecutionPlan, Partitioning, replace_children_if_necessary};
 use datafusion_proto::physical_plan::{PhysicalExtensionCodec, PhysicalProtoConverterExtension};
 use forebay_model::{
     Fault, codes, column_bytes, has_shared_values, longest_value_bytes, plain_bytes, take_batch,
@@ -44,6 +40,8 @@ use forebay_model::{
 };
 use futures::{Stream, StreamExt};
 use serde::{Deserialize, Serialize};
+
+use super::pass_through::{PassThroughExec, RowPassage};
 
 /// Copies of its input that a window holds: the batches, and one batch of all of them.
 const WINDOW_COPIES: usize = 2;
@@ -148,7 +146,7 @@ pub fn with_admitted_inputs(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn Exec
             if is_table_join && place == 0 {
                 child = Arc::new(AdmittedInputExec {
                     input: child,
-                    admission: Admission::Held(TABLE_COPIES),
+                    passage: Admission::Held(TABLE_COPIES),
                 });
             }
             children.push(child);
@@ -162,7 +160,7 @@ pub fn with_admitted_inputs(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn Exec
 pub fn in_portions(input: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
     Arc::new(AdmittedInputExec {
         input,
-        admission: Admission::Portioned,
+        passage: Admission::Portioned,
     })
 }
 
@@ -179,12 +177,12 @@ fn admitted_input(
     let Some(collection) = collection else {
         return Ok(Arc::new(AdmittedInputExec {
             input: input.clone(),
-            admission,
+            passage: admission,
         }));
     };
     let partitions = Arc::new(AdmittedInputExec {
         input: collection.input().clone(),
-        admission,
+        passage: admission,
     });
     replace_children_if_necessary(input.clone(), vec![partitions])
 }
@@ -213,7 +211,7 @@ fn divided_before_projection(
     let divided = RepartitionExec::try_new(admitted.input.clone(), partitioning)?;
     let admitted = Arc::new(AdmittedInputExec {
         input: Arc::new(divided),
-        admission: admitted.admission,
+        passage: admitted.passage,
     });
     replace_children_if_necessary(projection.clone(), vec![admitted]).map(Some)
 }
@@ -344,57 +342,22 @@ fn largest_constant(expr: &Arc<dyn PhysicalExpr>) -> usize {
 }
 
 /// Passes the batches of its input on, admitted.
-#[derive(Debug)]
-struct AdmittedInputExec {
-    input: Arc<dyn ExecutionPlan>,
-    admission: Admission,
-}
+type AdmittedInputExec = PassThroughExec<Admission>;
 
-impl DisplayAs for AdmittedInputExec {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "AdmittedInputExec: {:?}", self.admission)
-    }
-}
+impl RowPassage for Admission {
+    const NAME: &'static str = "AdmittedInputExec";
 
-impl ExecutionPlan for AdmittedInputExec {
-    fn name(&self) -> &str {
-        "AdmittedInputExec"
+    fn settings_text(&self) -> String {
+        format!("{self:?}")
     }
 
-    fn properties(&self) -> &Arc<PlanProperties> {
-        self.input.properties()
+    fn unread(&self) -> Admission {
+        *self
     }
 
-    fn maintains_input_order(&self) -> Vec<bool> {
-        vec![true]
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.input]
-    }
-
-    fn apply_expressions(
+    fn open(
         &self,
-        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
-    }
-
-    fn with_new_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let input = children.into_iter().next();
-        let input = input
-            .ok_or_else(|| DataFusionError::Internal("an admitted input of nothing".to_owned()))?;
-        Ok(Arc::new(AdmittedInputExec {
-            input,
-            admission: self.admission,
-        }))
-    }
-
-    fn execute(
-        &self,
+        input: &Arc<dyn ExecutionPlan>,
         partition: usize,
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
@@ -403,8 +366,8 @@ impl ExecutionPlan for AdmittedInputExec {
             reservation: consumer.register(context.memory_pool()),
             pairs: PairLimit::of_task(&context),
             sorts: SortLimit::of_task(&context),
-            input: self.input.execute(partition, context)?,
-            admission: self.admission,
+            input: input.execute(partition, context)?,
+            admission: *self,
             rest: None,
         }))
     }
@@ -435,7 +398,7 @@ impl PhysicalExtensionCodec for AdmittedInputCodec {
                 [input],
             ) => Ok(Arc::new(AdmittedInputExec {
                 input: input.clone(),
-                admission,
+                passage: admission,
             })),
             _ => Err(DataFusionError::Internal(
                 "an admitted input that no coordinator sends".to_owned(),
@@ -453,12 +416,13 @@ impl PhysicalExtensionCodec for AdmittedInputCodec {
         let admitted = admitted.ok_or_else(|| {
             DataFusionError::Internal(format!("{} is no admitted input", node.name()))
         })?;
-        serde_json::to_writer(bytes, &admitted.admission)
+        serde_json::to_writer(bytes, &admitted.passage)
             .map_err(|error| DataFusionError::External(Box::new(error)))
     }
 }
 
-fn batch_bytes(batch: &RecordBatch) -> usize {
+/// Bytes of the values of a batch, as a copy of it takes them.
+pub fn batch_bytes(batch: &RecordBatch) -> usize {
     let columns = batch.columns().iter();
     columns.map(|column| column_bytes(column)).sum()
 }
