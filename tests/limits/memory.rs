@@ -1294,8 +1294,8 @@ fn joins_of_all_pairs_whose_sides_do_not_fit_spill() {
         let call = run_within_limit(&workshop, &spec, 0);
         let messages = format!("{}{}", call.stdout, call.stderr);
         assert!(messages.contains("joins that spill"), "{messages}");
-        let made = workshop.visible("out");
-        let counts = [integers(&made, "n"), integers(&made, "met")];
+        let output = workshop.visible("out");
+        let counts = [integers(&output, "n"), integers(&output, "met")];
         assert_eq!(counts, [[count], [met]], "{join}");
         std::fs::remove_dir_all(workshop.path("state")).unwrap();
     }

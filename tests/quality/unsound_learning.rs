@@ -594,14 +594,14 @@ fn learning_from_all_parts_and_scaling_ids_are_told() {
         "standardize: { columns: [kind] }",
     ];
     spec(&shop, "", &steps, &(HALVES.to_owned() + TABLE));
-    let told = check(&shop).expect(0).stderr;
+    let check_text = check(&shop).expect(0).stderr;
     for word in [
         "`f.standardize`",
         "all parts of the split",
         "fit_on: train",
         "ids of `f.vocabulary`",
     ] {
-        assert!(told.contains(word), "{told}");
+        assert!(check_text.contains(word), "{check_text}");
     }
     let summary = run(&shop).expect(0).summary();
     assert!(
@@ -629,11 +629,11 @@ fn learning_from_all_parts_and_scaling_ids_are_told() {
     ] {
         let steps = ["vocabulary: { columns: [kind] }", lagged, window];
         spec(&shop, "", &steps, TABLE);
-        let told = check(&shop).expect(0).stderr;
+        let check_text = check(&shop).expect(0).stderr;
         assert_eq!(
-            told.contains("ids of `f.vocabulary`"),
+            check_text.contains("ids of `f.vocabulary`"),
             is_told,
-            "{window}: {told}"
+            "{window}: {check_text}"
         );
     }
     // Ids of another step, which a join by time brings.
@@ -646,8 +646,11 @@ fn learning_from_all_parts_and_scaling_ids_are_told() {
     let text = std::fs::read_to_string(shop.path("spec.yaml")).unwrap();
     let other = "steps:\n  g: { from: items, do: [vocabulary: { columns: [kind] }, select: [item, day, kind]] }\n";
     shop.write("spec.yaml", &text.replace("steps:\n", other));
-    let told = check(&shop).expect(0).stderr;
-    assert!(told.contains("holds ids of `g.vocabulary`"), "{told}");
+    let check_text = check(&shop).expect(0).stderr;
+    assert!(
+        check_text.contains("holds ids of `g.vocabulary`"),
+        "{check_text}"
+    );
     // Ids as keys of statistics are no numbers.
     let steps = [
         "vocabulary: { columns: [kind] }",

@@ -139,7 +139,7 @@ impl QueryMemoryPool {
 
     /// Bytes of a pool that has room for `wanted_bytes`, where this one leaves `left_bytes` to others.
     fn roomy_bytes(&self, wanted_bytes: usize, left_bytes: usize) -> usize {
-        // What is left to others is a share of the pool.
+        // The bytes that sorts leave to other operators grow with the pool.
         let usable_bytes = self.bytes.saturating_sub(left_bytes).max(1);
         let bytes = wanted_bytes as u128 * self.bytes as u128 / usable_bytes as u128;
         usize::try_from(bytes).unwrap_or(usize::MAX)

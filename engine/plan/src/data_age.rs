@@ -407,7 +407,7 @@ impl MetTimes {
             ends, dated, path, ..
         } = row_trace.clone();
         let age = if !dated {
-            // What a row meets by its time may be the newest of another table.
+            // A join by time may give a row the newest row of another table.
             if is_timed { NOW } else { DataAge::Ahead }
         } else if row_trace.chosen_late {
             DataAge::After

@@ -45,14 +45,14 @@ use crate::shared::{bad_value, finding_at};
 /// `method`, for batches of any size. With a split, set `fit_on: train`: an estimator with a label knows the labels of the
 /// rows that it learns from. A new row, or another order of files, learns from all rows again.
 ///
-/// What was learned is the pickled estimator, at most 64 MiB, with its digest. The artifact keeps it, `apply` and serving
-/// use it, and it must depend on rows and settings alone: set the estimator's own `random_state`. Until all rows are
-/// there, the state is these columns of them, which spill to temporary files. Memory of the processes is not part of
-/// `--memory`. They run with `PYTHONHASHSEED=0`, as for `python`.
+/// The result is the pickled estimator, at most 64 MiB, with its digest. The artifact keeps it, `apply` and serving use
+/// it. It must depend on rows and settings alone: set the estimator's own `random_state`. Until all rows are read, the
+/// state is these columns of them, which spill to temporary files. Memory of the processes is not part of `--memory`.
+/// They run with `PYTHONHASHSEED=0`, as for `python`.
 ///
-/// A pickle is code: whoever can write it can run anything. It is loaded from the state directory and the artifact of the
-/// pipeline alone, if its digest is right and if the code of the step is that which fitted it. Run only specs, and apply
-/// only artifacts, that you trust.
+/// A pickle is code: it runs when it is loaded. The program loads it from the state directory and from the artifact of
+/// the pipeline alone, if the digest is right and if the step's code is the code that fitted it. Run only specs, and
+/// apply only artifacts, that you trust.
 ///
 /// An exception of `partial_fit` is a fault with the traceback and the first rows of the batch; one of `transform`, with
 /// the row that raises it. `check --functions` finds estimators whose values depend on the size of batches. The id of the

@@ -55,7 +55,7 @@ impl LostValues {
             }
             let input = window.plan.inputs.get(function.input);
             let input = input.map(|input| &input.data_type);
-            // What is computed may leave the doubles.
+            // Computed numbers may leave the range of the type.
             if function.compute.computes_numbers() || is_narrowed(function, input) {
                 for change in [RowChange::MadeNotFinite, RowChange::Nulled] {
                     counts.push(LostValues { change, output });

@@ -263,11 +263,7 @@ impl PredictConfig {
 
     /// The names of the members of the ensemble, as reports have them.
     pub(super) fn member_names(&self) -> Vec<String> {
-        let first = PredictConfig {
-            ensemble: None,
-            ..self.clone()
-        };
-        let mut names = vec![first.models_text()];
+        let mut names = vec![self.first_member_text()];
         if let Some(ensemble) = &self.ensemble {
             names.extend(ensemble.with.iter().cloned());
         }
@@ -287,14 +283,19 @@ impl PredictConfig {
 
     /// The models in words, as reports name them.
     pub(crate) fn models_text(&self) -> String {
-        let mut text = self.model.clone();
-        if let Some(fallback) = &self.fallback {
-            text += &format!(", else {fallback}");
-        }
+        let mut text = self.first_member_text();
         if let Some(ensemble) = &self.ensemble {
             text += &format!(" with {}", ensemble.with.join(" and "));
         }
         text
+    }
+
+    /// The model and its fallback in words: the first member of an ensemble.
+    fn first_member_text(&self) -> String {
+        match &self.fallback {
+            Some(fallback) => format!("{}, else {fallback}", self.model),
+            None => self.model.clone(),
+        }
     }
 
     /// Checks the other models that predict.
