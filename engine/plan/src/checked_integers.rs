@@ -15,9 +15,10 @@ use arrow::datatypes::{DataType, Decimal128Type, FieldRef};
 use arrow::error::ArrowError;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DataFusionError, ExprSchema, ScalarValue};
+use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::{
-    BinaryExpr, ColumnarValue, Expr, ExprSchemable, Operator, ReturnFieldArgs, ScalarFunctionArgs,
-    ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+    BinaryExpr, Cast, ColumnarValue, Expr, ExprSchemable, Operator, ReturnFieldArgs,
+    ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TryCast, Volatility,
 };
 use datafusion::physical_expr_common::datum::apply;
 
@@ -231,6 +232,60 @@ struct CheckedIntegerUdf {
     signature: Signature,
 }
 
+/// Name of nested calls, as `checked_plus(checked_plus(a,b),c)`. It walks down the first operands, where `a + b + c` is
+/// nested.
+fn chain_name(outermost: &str, arguments: &[Expr]) -> String {
+    let mut name = format!("{outermost}(");
+    let mut endings = Vec::new();
+    let mut arguments = arguments;
+    while let Some((first, others)) = arguments.split_first() {
+        let others: String = others
+            .iter()
+            .map(|other| format!(",{}", other.schema_name()))
+            .collect();
+        endings.push(others);
+        let first = without_casts(first);
+        match checked_call(first) {
+            Some(call) => {
+                name.push_str(call.name());
+                name.push('(');
+                arguments = &call.args;
+            }
+            None => {
+                name.push_str(&first.schema_name().to_string());
+                break;
+            }
+        }
+    }
+    for ending in endings.iter().rev() {
+        name.push_str(ending);
+        name.push(')');
+    }
+    name
+}
+
+/// The expression below its casts, which names leave out.
+fn without_casts(expression: &Expr) -> &Expr {
+    let mut inner = expression;
+    while let Expr::Cast(Cast { expr, .. }) | Expr::TryCast(TryCast { expr, .. }) = inner {
+        inner = expr;
+    }
+    inner
+}
+
+/// The call of a function of this module.
+fn checked_call(expression: &Expr) -> Option<&ScalarFunction> {
+    let Expr::ScalarFunction(call) = expression else {
+        return None;
+    };
+    let is_checked = call
+        .func
+        .inner()
+        .downcast_ref::<CheckedIntegerUdf>()
+        .is_some();
+    is_checked.then_some(call)
+}
+
 fn no_operands() -> DataFusionError {
     DataFusionError::Internal("an operator without two operands".to_owned())
 }
@@ -248,6 +303,12 @@ impl ScalarUDFImpl for CheckedIntegerUdf {
 
     fn signature(&self) -> &Signature {
         &self.signature
+    }
+
+    // The default copies the names of all levels below at each level, so that the time to type a chain of operators
+    // grew with the fourth power of its length.
+    fn schema_name(&self, arguments: &[Expr]) -> Result<String, DataFusionError> {
+        Ok(chain_name(self.name(), arguments))
     }
 
     fn return_type(&self, arguments: &[DataType]) -> Result<DataType, DataFusionError> {
@@ -283,10 +344,31 @@ impl ScalarUDFImpl for CheckedIntegerUdf {
 mod tests {
     use arrow::array::Int64Array;
     use arrow::datatypes::{Field, Int64Type, Schema};
+    use datafusion::common::Column;
     use forebay_model::codes;
 
     use super::*;
     use crate::SqlCompiler;
+
+    /// A chain of operators, whose names grew with the fourth power of its length: a minute where this takes a moment.
+    #[test]
+    fn chains_have_the_names_of_nested_calls() {
+        let column = Expr::Column(Column::from_name("n"));
+        let cast = Expr::Cast(Cast::new(Box::new(column.clone()), DataType::Int64));
+        let inner = CHECKED_PLUS.call(vec![cast, column.clone()]);
+        let outer = CHECKED_SHIFT_LEFT.call(vec![inner.clone(), column.clone()]);
+        let second = CHECKED_MINUS.call(vec![column, outer]);
+        assert_eq!(
+            second.schema_name().to_string(),
+            "checked_minus(n,checked_shift_left(checked_plus(n,n),n))"
+        );
+        let schema = Schema::new(vec![Field::new("n", DataType::Int64, true)]);
+        let chain = format!("n{}", " << 0".repeat(450));
+        let compiled = SqlCompiler::default().expression(&chain, &schema).unwrap();
+        let numbers: ArrayRef = Arc::new(Int64Array::from(vec![Some(-3), None]));
+        let values = (compiled.kernel)(&[Arc::clone(&numbers)], 2).unwrap();
+        assert_eq!(&values[0], &numbers);
+    }
 
     #[test]
     fn signs_and_shifts_do_not_wrap_around() {

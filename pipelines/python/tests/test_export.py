@@ -56,7 +56,7 @@ sinks:
   sums:
     from: features
     train: { path: out/sums, model: linear, loss: softmax, label: third, dense: [x], categorical: [item, kind],
-             epochs: 2, batch_rows: 64 }
+             epochs: 4, batch_rows: 64, learning_rate: 0.02 }
   constant:
     from: features
     train: { path: out/constant, model: gbdt, label: same, dense: [x], rounds: 2 }
