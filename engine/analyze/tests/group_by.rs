@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)] // Only tests are here.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -718,6 +719,47 @@ fn first_rows(columns: &[ArrayRef], budget_bytes: usize, parts: &[Range<usize>])
         merged.merge(state).unwrap();
     }
     merged
+}
+
+/// Other processes merge the groups of a share: each row is chosen once, whatever the order of
+/// states.
+#[test]
+fn positions_pass_through_shares() {
+    const SHARES: usize = 3;
+    let columns = [key("words"), key("i64")];
+    let mut expected: Vec<u64> = Vec::new();
+    for rows in rows_by_key(&columns) {
+        expected.push(rows[0] as u64);
+    }
+    expected.sort_unstable();
+    for budget_bytes in [1 << 10, 1 << 28] {
+        let mut written: Vec<Vec<Vec<u8>>> = Vec::new();
+        for part in [700..ROWS, 0..1, 1..700] {
+            let mut state = first_rows(&columns, budget_bytes, &[part]);
+            let mut shares = vec![Vec::<u8>::new(); SHARES];
+            let mut writers: Vec<&mut dyn Write> = Vec::new();
+            for share in &mut shares {
+                writers.push(share);
+            }
+            state.encode_placed(&mut writers).unwrap();
+            written.push(shares);
+        }
+        let mut chosen: Vec<u64> = Vec::new();
+        for share in 0..SHARES {
+            let mut merged = first_rows(&columns, budget_bytes, &[]);
+            for shares in &written {
+                merged.add_placed(&mut shares[share].as_slice()).unwrap();
+            }
+            merged
+                .for_each_unordered(|results| {
+                    chosen.extend_from_slice(results[0].as_primitive::<UInt64Type>().values());
+                    Ok(())
+                })
+                .unwrap();
+        }
+        chosen.sort_unstable();
+        assert_eq!(chosen, expected, "a budget of {budget_bytes} bytes");
+    }
 }
 
 #[test]

@@ -193,25 +193,45 @@ impl Analyzer for GroupByAnalyzer {
 }
 
 impl GroupByState {
+    /// Writes all groups with the positions of their rows, each to the share of its key.
+    pub fn encode_placed(&mut self, shares: &mut [&mut dyn Write]) -> Result<()> {
+        self.encode_groups(RowPositions::Told, shares)
+    }
+
+    /// Adds the groups of a share that [`GroupByState::encode_placed`] wrote. The positions of all
+    /// states are of one sequence. A share is in the order of its keys, so that it is taken as a
+    /// run.
+    pub fn add_placed(&mut self, input: &mut dyn Read) -> Result<()> {
+        self.decode_to_run(input)?;
+        self.compact_runs()
+    }
+
     /// Writes all groups, each to the share of its key: batches of keys in their order, with their states. Then the same
     /// of distinct values.
     fn encode(&mut self, shares: &mut [&mut dyn Write]) -> Result<()> {
-        let mut writer = KeptGroupsWriter::new(shares);
-        if self.runs.is_empty() {
-            self.for_each_held(RowPositions::Dropped, &mut |keys, states| {
-                writer.push(keys, states)
-            })?;
-        } else {
-            self.spill()?;
-            self.for_each_merged(&self.runs, RowPositions::Dropped, &mut |keys, states| {
-                writer.push(keys, states)
-            })?;
-        }
-        writer.finish()?;
+        self.encode_groups(RowPositions::Dropped, shares)?;
         for set in &mut self.distinct {
             set.pairs.encode(shares)?;
         }
         Ok(())
+    }
+
+    /// Writes all groups, each to the share of its key.
+    fn encode_groups(
+        &mut self,
+        positions: RowPositions,
+        shares: &mut [&mut dyn Write],
+    ) -> Result<()> {
+        let mut writer = KeptGroupsWriter::new(shares);
+        if self.runs.is_empty() {
+            self.for_each_held(positions, &mut |keys, states| writer.push(keys, states))?;
+        } else {
+            self.spill()?;
+            self.for_each_merged(&self.runs, positions, &mut |keys, states| {
+                writer.push(keys, states)
+            })?;
+        }
+        writer.finish()
     }
 
     /// Adds the groups that [`GroupByState::encode`] wrote to one share.
