@@ -25,6 +25,7 @@ mod incremental_learn;
 mod interval_filter;
 mod join_keys;
 mod join_pairs;
+mod kept_rows;
 mod learn_pass;
 mod learn_run;
 mod loop_joins;

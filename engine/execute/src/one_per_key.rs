@@ -2,27 +2,16 @@
 //! Only keys and positions are held or spilled, and nothing is sorted back. Where the keys are whole rows and stay in memory,
 //! they are the rows to keep, and nothing is read again.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, BooleanArray, RecordBatch};
-use arrow::buffer::BooleanBuffer;
-use arrow::compute::{cast, filter};
+use arrow::array::{ArrayRef, AsArray, RecordBatch};
 use arrow::datatypes::{SchemaRef, UInt64Type};
 use forebay_analyze::GroupByState;
-use forebay_model::{
-    Fault, GroupBy, GroupFunction, GroupKey, GroupResult, MemoryRequest, Result, RowChange,
-};
+use forebay_model::{Fault, GroupBy, GroupFunction, GroupKey, GroupResult, Result, RowChange};
 use forebay_plan::{NodeFlow, OpId};
 
-use crate::materialize::{FlowSpans, GatheredCounts, MaterializePass, SpanRows};
-use crate::row_position::ROW_BITS;
-
-/// Masks the row of a position, without the span's number.
-const ROW_MASK: u64 = (1 << ROW_BITS) - 1;
-
-/// Bitmaps of the kept rows by the number of their span.
-type KeptRows = BTreeMap<u64, Vec<u64>>;
+use crate::kept_rows::{KeptRows, batch_of};
+use crate::materialize::{FlowSpans, GatheredCounts, MaterializePass};
 
 impl MaterializePass<'_> {
     /// The columns of a flow's rows, once all findings are known.
@@ -84,7 +73,7 @@ impl MaterializePass<'_> {
         let mut rows = 0;
         self.scan_beside(
             spans,
-            &|read| filter_kept(read, stays, schema),
+            &|read| stays.filter(read, schema),
             &mut |batch: RecordBatch| {
                 rows += batch.num_rows() as u64;
                 self.context.memory.check()?;
@@ -96,106 +85,47 @@ impl MaterializePass<'_> {
 
     /// Reads the keys of all rows, and the position of the row to keep of each.
     fn placed_keys(&self, spans: &FlowSpans, last: bool) -> Result<GroupByState> {
-        let keys = spans.schema.fields().len() - 1;
-        let function = if last {
-            GroupFunction::LastRow
-        } else {
-            GroupFunction::FirstRow
-        };
-        let types = spans
-            .schema
-            .fields()
-            .iter()
-            .take(keys)
-            .map(|field| field.data_type().clone());
-        let spec = Arc::new(GroupBy {
-            keys: types
-                .map(|data_type| GroupKey {
-                    data_type,
-                    bucket: None,
-                })
-                .collect(),
-            values: Vec::new(),
-            results: vec![GroupResult { function, value: 0 }],
-        });
-        self.group_rows(spans, &spec, keys)
+        let spec = placed_key_spec(spans, last);
+        self.group_rows(spans, &spec, spec.keys.len())
     }
 
     /// The rows to keep, by the positions of a state.
     fn select_rows(&self, state: GroupByState) -> Result<KeptRows> {
-        let mut stays = KeptRows::new();
-        state.for_each_unordered(|results| {
-            let positions = results
-                .first()
-                .and_then(|column| column.as_primitive_opt::<UInt64Type>());
-            let positions = positions.ok_or_else(|| Fault::internal("groups without positions"))?;
-            let mut words_max: BTreeMap<u64, usize> = BTreeMap::new();
-            for position in positions.values() {
-                let words = words_max.entry(position >> ROW_BITS).or_default();
-                *words = (*words).max((position & ROW_MASK) as usize / 64 + 1);
-            }
-            for (span, words) in words_max {
-                let bits = stays.entry(span).or_default();
-                if words > bits.len() {
-                    let words_allocated = words.max(2 * bits.len());
-                    let _admitted = self.context.memory.admit(
-                        MemoryRequest {
-                            now: words_allocated * size_of::<u64>(),
-                            later: 0,
-                        },
-                        0,
-                    )?;
-                    bits.resize(words_allocated, 0);
-                }
-            }
-            for position in positions.values() {
-                let word = stays.get_mut(&(position >> ROW_BITS));
-                let word =
-                    word.and_then(|words| words.get_mut((position & ROW_MASK) as usize / 64));
-                *word.ok_or_else(|| Fault::internal("a row that was not read"))? |=
-                    1 << (position % 64);
-            }
-            Ok(())
-        })?;
+        let mut stays = KeptRows::default();
+        state
+            .for_each_unordered(|results| stays.add(placed_rows(results)?, self.context.memory))?;
         Ok(stays)
     }
 }
 
-/// The kept rows, in the types of the schema; `None` if there are none.
-fn filter_kept(
-    read: SpanRows,
-    stays: &KeptRows,
-    schema: &SchemaRef,
-) -> Result<Option<RecordBatch>> {
-    let Some(words) = stays.get(&(read.first >> ROW_BITS)) else {
-        return Ok(None);
+/// The specification of the row of each key, for spans that read the keys alone.
+pub fn placed_key_spec(spans: &FlowSpans, last: bool) -> Arc<GroupBy> {
+    let function = if last {
+        GroupFunction::LastRow
+    } else {
+        GroupFunction::FirstRow
     };
-    let first = (read.first & ROW_MASK) as usize;
-    let is_staying = |row: usize| {
-        words
-            .get(row / 64)
-            .is_some_and(|word| word >> (row % 64) & 1 == 1)
-    };
-    let mask = BooleanBuffer::collect_bool(read.rows, |row| is_staying(first + row));
-    let mask = BooleanArray::new(mask, None);
-    if mask.true_count() == 0 {
-        return Ok(None);
+    // The last column is the position of the row.
+    let key_count = spans.schema.fields().len() - 1;
+    let mut keys = Vec::with_capacity(key_count);
+    for field in spans.schema.fields().iter().take(key_count) {
+        keys.push(GroupKey {
+            data_type: field.data_type().clone(),
+            bucket: None,
+        });
     }
-    if mask.true_count() == read.rows {
-        return batch_of(&read.columns, schema).map(Some);
-    }
-    let mut columns = Vec::with_capacity(read.columns.len());
-    for column in &read.columns {
-        columns.push(filter(column, &mask)?);
-    }
-    batch_of(&columns, schema).map(Some)
+    Arc::new(GroupBy {
+        keys,
+        values: Vec::new(),
+        results: vec![GroupResult { function, value: 0 }],
+    })
 }
 
-/// Columns in the types of the schema.
-fn batch_of(columns: &[ArrayRef], schema: &SchemaRef) -> Result<RecordBatch> {
-    let mut typed = Vec::with_capacity(columns.len());
-    for (column, field) in columns.iter().zip(schema.fields()) {
-        typed.push(cast(column, field.data_type())?);
-    }
-    Ok(RecordBatch::try_new(schema.clone(), typed)?)
+/// The positions of rows among the results of groups by [`placed_key_spec`].
+pub fn placed_rows(results: &[ArrayRef]) -> Result<&[u64]> {
+    let positions = results
+        .first()
+        .and_then(|column| column.as_primitive_opt::<UInt64Type>());
+    let positions = positions.ok_or_else(|| Fault::internal("groups without positions"))?;
+    Ok(positions.values())
 }
