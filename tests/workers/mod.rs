@@ -1,6 +1,7 @@
 //! Runs on worker processes, which give the same bits, die, and believe their own.
 
 mod authentication;
+mod dedupe;
 pub mod feeds;
 mod forecasts;
 pub mod runs;

@@ -309,7 +309,7 @@ sinks:
 }
 
 /// The lines of the events of a pass, by the begin of its name.
-fn pass_lines<'c>(call: &'c ProgramOutput, name: &str) -> Vec<&'c str> {
+pub(super) fn pass_lines<'c>(call: &'c ProgramOutput, name: &str) -> Vec<&'c str> {
     let begin = format!("\"label\":\"{name}");
     let lines = call
         .stdout

@@ -989,6 +989,7 @@ impl TaskState {
             | TaskKind::MergeRuns { .. }
             | TaskKind::Divide { .. }
             | TaskKind::Compute { .. }
+            | TaskKind::Filter { .. }
             | TaskKind::Read { .. }
             | TaskKind::Train { .. } => None,
         }

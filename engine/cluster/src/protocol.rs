@@ -15,7 +15,7 @@ use crate::scheduler::CostClass;
 use crate::shuffle_plan::ShufflePlan;
 
 /// Version of the messages, on which coordinators and workers must agree.
-pub const PROTOCOL: u32 = 19;
+pub const PROTOCOL: u32 = 20;
 
 /// Version of both sides: program and protocol.
 pub fn protocol_version() -> String {
@@ -145,6 +145,10 @@ pub enum StageRef {
     Gather {
         pass: usize,
     },
+    /// The rows that a `dedupe` keeps are chosen and read.
+    Dedupe {
+        pass: usize,
+    },
     Write {
         pass: usize,
     },
@@ -161,6 +165,7 @@ impl StageRef {
         match self {
             StageRef::Learn { pass, .. }
             | StageRef::Gather { pass }
+            | StageRef::Dedupe { pass }
             | StageRef::Write { pass }
             | StageRef::Sort { pass, .. } => pass,
         }
@@ -191,6 +196,8 @@ pub enum TaskKind {
     Divide { side: usize, run: usize },
     /// Compute over all rows of a part's keys, in a shuffle.
     Compute { part: usize },
+    /// Read the rows of a group of spans, and leave those that a shuffle chose.
+    Filter { group: usize },
     /// Merge one share of the states of a question whose states are large.
     Merge {
         question: usize,
@@ -224,6 +231,7 @@ impl TaskKind {
             TaskKind::Parts { .. } => "parts",
             TaskKind::Divide { .. } => "divide",
             TaskKind::Compute { .. } => "compute",
+            TaskKind::Filter { .. } => "filter",
             TaskKind::Merge { .. } | TaskKind::MergeRuns { .. } => "merge",
             TaskKind::Advance { .. } => "advance",
             TaskKind::Read { .. } => "read",
@@ -425,6 +433,7 @@ impl TaskRequest {
             TaskKind::Advance { from, to, .. } => from <= to,
             TaskKind::Divide { .. }
             | TaskKind::Compute { .. }
+            | TaskKind::Filter { .. }
             | TaskKind::Merge { .. }
             | TaskKind::MergeRuns { .. }
             | TaskKind::Read { .. }

@@ -6,17 +6,19 @@ use forebay_model::ContentId;
 use forebay_plan::{OpId, SharedSort};
 use serde::{Deserialize, Serialize};
 
-/// Distribution of the rows of some windows over workers.
+/// Distribution of the rows of some windows, or of a `dedupe`, over workers.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ShufflePlan {
     pub id: ContentId,
+    /// The windows that share the sort; none for a `dedupe`.
     pub windows: Vec<OpId>,
+    /// The operation that the rows are divided for.
     pub stand: OpId,
     /// The ends of the runs of spans that one task partitions, for each side.
     pub runs: Vec<Vec<usize>>,
     /// The number of partitions; all rows of a key are in one partition.
     pub parts: usize,
-    /// Ends of the groups of spans whose outputs are stored together.
+    /// Ends of the groups of spans whose outputs are stored together, in ascending order.
     pub groups: Vec<usize>,
 }
 

@@ -12,6 +12,7 @@ mod batch_iter;
 mod chunk_groups;
 mod chunk_source;
 mod cluster_handle;
+mod dedupe_shuffle;
 mod distributed_query;
 mod external_sort;
 mod flow_table;
@@ -71,6 +72,7 @@ mod write_run;
 mod write_target;
 
 pub use cluster_handle::ClusterHandle;
+pub use dedupe_shuffle::DedupeStage;
 pub use distributed_query::WorkerCounts;
 pub use fused_coverage::FusedCoverage;
 pub use fused_learn::FusionRequest;

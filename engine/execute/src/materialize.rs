@@ -186,8 +186,8 @@ impl MaterializePass<'_> {
         GatheredCounts { rows, counts }
     }
 
-    /// Runs the plan and passes its rows in canonical order to `rows`. A query runs on the workers,
-    /// if there are any.
+    /// Runs the plan and passes its rows in canonical order to `rows`. A query and a `dedupe` run
+    /// on the workers, if there are any that can.
     pub fn run(
         &self,
         gathering: MaterializePlan,
@@ -198,7 +198,7 @@ impl MaterializePass<'_> {
         self.plan_work(op)?;
         match query {
             Some(query) => self.run_query(op, query, &schema, workers, rows),
-            None => self.compute(op, &schema, rows),
+            None => self.compute(op, &schema, workers, rows),
         }
     }
 
@@ -207,6 +207,7 @@ impl MaterializePass<'_> {
         &self,
         op: OpId,
         schema: &SchemaRef,
+        workers: Option<ClusterHandle<'_>>,
         rows: &mut dyn QueryRows,
     ) -> Result<GatheredCounts> {
         let gather = self.gather(op)?;
@@ -216,7 +217,14 @@ impl MaterializePass<'_> {
             rows.take(batch)
         };
         match &gather.lower {
-            GatherBy::OnePerKey { keys, last } => self.one_per_key(op, keys, *last, schema, take),
+            GatherBy::OnePerKey { keys, last } => {
+                if let Some(workers) = workers
+                    && let Some(counts) = self.one_per_key_on_workers(op, workers, take)?
+                {
+                    return Ok(counts);
+                }
+                self.one_per_key(op, keys, *last, schema, take)
+            }
             GatherBy::GroupBy(group_by) => {
                 let groups = self.resolve_group_by(self.only_flow(op)?, group_by, schema)?;
                 self.group_by(op, groups, take)
@@ -885,6 +893,16 @@ impl FlowSpans {
             counts: self.counts.clone(),
             known: rows_of_spans.collect(),
         }
+    }
+
+    /// The rows of the spans that were read to their ends, with the number of each span.
+    pub fn counts(&self) -> Result<Vec<(usize, RowCounts)>> {
+        let counted = lock(&self.counts)?;
+        let mut counts = Vec::with_capacity(counted.len());
+        for (number, rows) in &*counted {
+            counts.push((*number, rows.clone()));
+        }
+        Ok(counts)
     }
 
     /// The number of spans.

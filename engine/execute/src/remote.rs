@@ -360,6 +360,7 @@ impl OrderedScan<'_> {
             | TaskKind::MergeRuns { .. }
             | TaskKind::Divide { .. }
             | TaskKind::Compute { .. }
+            | TaskKind::Filter { .. }
             | TaskKind::Read { .. }
             | TaskKind::Train { .. } => Err(Fault::internal("a task of another kind")),
         }

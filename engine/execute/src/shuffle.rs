@@ -14,10 +14,10 @@ use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::streaming::PartitionStream;
 use forebay_cluster::{RunSpec, ShufflePlan, TaskEvent, TaskKind, TaskSpec, run_range};
 use forebay_commit::StateStore;
-use forebay_model::{Fault, IdBuilder, Result, SeriesCounts, take_batch};
+use forebay_model::{ContentId, Fault, IdBuilder, Result, SeriesCounts, take_batch};
 use forebay_plan::{OpId, SharedSort, WindowRowOrder};
 use forebay_storage::ScratchDir;
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::NamedTempFile;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -25,6 +25,7 @@ use crate::cluster_handle::RemoteExecutor;
 use crate::external_sort::compressed_ipc;
 use crate::join_keys::JoinKeys;
 use crate::materialize::{one_time_table, schema_with_positions};
+use crate::pass_context::PassContext;
 use crate::range_bytes::range_bytes_min;
 use crate::series_counts::warn_of_counts;
 use crate::shuffle_read::ShuffleStream;
@@ -34,14 +35,14 @@ use crate::sorted_pass::{SortInput, SortedPass};
 const BATCH_ROWS: usize = 8192;
 
 /// Runs of spans, and partitions of keys, for each task slot of the workers.
-const SHARES_PER_SLOT: usize = 3;
+pub const SHARES_PER_SLOT: usize = 3;
 
 /// Partitions and groups at most. A partitioning task holds a file and a batch of each partition, and each partition
 /// has an object for each group.
-const PARTS_MAX: usize = 64;
+pub const PARTS_MAX: usize = 64;
 
 /// Version of the exchanged files.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// Plans the shuffle of rows that are sorted together.
 fn plan_shuffle(
@@ -72,14 +73,29 @@ fn plan_shuffle(
     }
     let parts = task_count(total, (slots * SHARES_PER_SLOT).min(PARTS_MAX));
     let SharedSort { windows, stand } = shared_sort.clone();
-    let row_orders: Vec<(OpId, WindowRowOrder)> = pass
-        .gather
-        .context
-        .state
-        .row_orders
-        .iter()
-        .map(|(op, row_order)| (*op, *row_order))
-        .collect();
+    let division = json!([windows, stand, runs, parts, groups]);
+    Ok(ShufflePlan {
+        id: exchange_id("exchange", &pass.gather.context, run_spec, &division),
+        windows,
+        stand,
+        runs,
+        parts,
+        groups,
+    })
+}
+
+/// The id of exchanged rows. It holds everything that determines them: an object of an earlier
+/// attempt is equal, or has another name.
+pub fn exchange_id(
+    kind: &str,
+    context: &PassContext<'_>,
+    run_spec: &RunSpec,
+    division: &Value,
+) -> ContentId {
+    let mut row_orders: Vec<(OpId, WindowRowOrder)> = Vec::new();
+    for (op, row_order) in &context.state.row_orders {
+        row_orders.push((*op, *row_order));
+    }
     // The findings known when the run began do not change the rows.
     let run_spec = RunSpec {
         known: Default::default(),
@@ -87,32 +103,19 @@ fn plan_shuffle(
     };
     // Code that steps run lies outside of the spec.
     let mut operations = Vec::new();
-    for op in &pass.gather.context.program.bound.ops {
+    for op in &context.program.bound.ops {
         operations.push(op.identity);
     }
-    // The id holds everything that determines the exchanged rows: an object of an earlier attempt
-    // is equal, or has another name.
-    let mut id = IdBuilder::new("exchange");
+    let mut id = IdBuilder::new(kind);
     id.json(&json!([
         VERSION,
         env!("CARGO_PKG_VERSION"),
         run_spec,
         operations,
         row_orders,
-        windows,
-        stand,
-        runs,
-        parts,
-        groups
+        division
     ]));
-    Ok(ShufflePlan {
-        id: id.finish(),
-        windows,
-        stand,
-        runs,
-        parts,
-        groups,
-    })
+    id.finish()
 }
 
 /// A worker's share of a shuffle.
@@ -406,12 +409,12 @@ fn rows_name(side: usize, run: usize, part: usize) -> String {
 }
 
 /// The number of tasks that is worth the overhead, at most `most`.
-fn task_count(bytes: u64, most: usize) -> usize {
+pub fn task_count(bytes: u64, most: usize) -> usize {
     ((bytes / range_bytes_min()) as usize).clamp(1, most.max(1))
 }
 
 /// Divides spans into runs of about the same size; returns their ends.
-fn cut_runs(bytes: &[u64], most: usize) -> Vec<usize> {
+pub fn cut_runs(bytes: &[u64], most: usize) -> Vec<usize> {
     let total: u64 = bytes.iter().sum();
     let run_bytes = total.div_ceil(task_count(total, most) as u64).max(1);
     let mut ends = Vec::new();

@@ -206,7 +206,7 @@ impl PartitionStream for ShuffleStream {
 }
 
 /// Reads rows that another worker committed; stops when `take` returns false.
-fn read_shuffled(
+pub fn read_shuffled(
     store: &StateStore,
     of: ContentId,
     name: &str,
@@ -227,14 +227,16 @@ fn read_shuffled(
         Ok(true)
     })?;
     content.ok_or_else(|| {
-        let fault = Fault::new(
-            codes::STORAGE,
-            format!("rows of a shuffle between workers ({of}/{name}) are gone"),
-        );
-        let fault = fault.hint("nothing is lost: run the same command again");
+        let fault = lost_exchange(of, name);
         match failed {
             Some(failed) => fault.note(failed),
             None => fault,
         }
     })
+}
+
+/// The fault for an exchanged object that is absent or broken.
+pub fn lost_exchange(of: ContentId, name: &str) -> Fault {
+    let message = format!("rows of a shuffle between workers ({of}/{name}) are gone");
+    Fault::new(codes::STORAGE, message).hint("nothing is lost: run the same command again")
 }

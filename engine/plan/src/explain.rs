@@ -16,6 +16,15 @@ use crate::{
 /// Executor of a pass that workers cannot divide.
 const ALL_ROWS_AT_ONCE: &str = "the coordinator, which needs all rows at once";
 
+/// Executor of a `dedupe` whose rows are not worth an exchange.
+const FEW_ROWS: &str = "the coordinator, since the rows are few";
+
+/// Executor of a `dedupe` behind windows that need the rows before.
+const ROWS_IN_ORDER: &str = "the coordinator, since windows read the rows in order";
+
+/// Executor of a `dedupe` of rows that no pass has made yet.
+const UNKNOWN_ROWS: &str = "workers, or the coordinator where the rows are few";
+
 /// Display name of the sorted row order.
 const SORTED: &str = "sorted";
 
@@ -134,6 +143,9 @@ pub struct PassReuse {
     pub learned_in: Option<ContentId>,
     /// True for an aggregate whose groups are mergeable states over spans, which workers learn.
     pub by_spans: bool,
+    /// True for a `dedupe` of enough rows for workers; `None` for other passes, and where the rows
+    /// are not known yet.
+    pub divisible: Option<bool>,
 }
 
 /// Explanation of a scan.
@@ -379,6 +391,8 @@ impl PassExplainer<'_> {
             DISTRIBUTED_QUERY
         } else if reuse.learned_in.is_some() {
             "workers"
+        } else if is_dedupe(bound, op) {
+            self.dedupe_executor(op, reuse)
         } else if !is_grouped_by_spans(bound, op) {
             ALL_ROWS_AT_ONCE
         } else if self.joins_sorted_rows(op) {
@@ -388,20 +402,44 @@ impl PassExplainer<'_> {
         };
     }
 
+    /// Executor of a `dedupe` if the run has workers.
+    fn dedupe_executor(&self, op: OpId, reuse: &PassReuse) -> &'static str {
+        let bound = &self.program.bound;
+        let needs_order = self.reads_through(op, &|upstream| {
+            let is_window = matches!(
+                bound.ops[upstream].op,
+                PlanOp::Window(_) | PlanOp::Series(_)
+            );
+            is_window && !self.is_sorted(upstream)
+        });
+        if needs_order {
+            return ROWS_IN_ORDER;
+        }
+        match reuse.divisible {
+            Some(true) => "workers",
+            Some(false) => FEW_ROWS,
+            None => UNKNOWN_ROWS,
+        }
+    }
+
     /// True if the rows of a gather come from a join that sorts them.
     fn joins_sorted_rows(&self, op: OpId) -> bool {
+        let bound = &self.program.bound;
+        self.reads_through(op, &|upstream| {
+            matches!(bound.ops[upstream].op, PlanOp::Join(_)) && self.is_sorted(upstream)
+        })
+    }
+
+    /// True if the columns that a gather reads come from an operation for which `is_met` holds.
+    fn reads_through(&self, op: OpId, is_met: &dyn Fn(OpId) -> bool) -> bool {
         let bound = &self.program.bound;
         let inputs = bound.gather_inputs.get(&op).into_iter().flatten();
         for ((_, flow), columns) in inputs.zip(gather_columns(bound, op)) {
             let names: Vec<&str> = columns.iter().map(String::as_str).collect();
             for stream in &flow.streams {
                 let (needed, _) = slice_for_columns(bound, stream, &names);
-                for position in needed {
-                    let upstream = stream.ops[position];
-                    if matches!(bound.ops[upstream].op, PlanOp::Join(_)) && self.is_sorted(upstream)
-                    {
-                        return true;
-                    }
+                if needed.iter().any(|position| is_met(stream.ops[*position])) {
+                    return true;
                 }
             }
         }
@@ -575,6 +613,17 @@ fn is_query(bound: &BoundPipeline, op: OpId) -> bool {
         &bound.ops[op].op,
         PlanOp::Gather(GatherOp {
             lower: GatherBy::Query(_),
+            ..
+        })
+    )
+}
+
+/// True for a gather that keeps one row of each key.
+fn is_dedupe(bound: &BoundPipeline, op: OpId) -> bool {
+    matches!(
+        &bound.ops[op].op,
+        PlanOp::Gather(GatherOp {
+            lower: GatherBy::OnePerKey { .. },
             ..
         })
     )

@@ -76,6 +76,7 @@ impl RunExecutor<'_> {
                     done,
                     learned_in,
                     by_spans,
+                    divisible: self.materialize_pass().is_dedupe_divisible(*op)?,
                     ..PassReuse::default()
                 });
             }

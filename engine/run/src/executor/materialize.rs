@@ -2,18 +2,19 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use arrow::array::{Array, RecordBatch};
 use arrow::datatypes::{Field, SchemaRef};
-use forebay_cluster::QueryRows;
+use forebay_cluster::{QueryRows, ShufflePlan, TaskControl, TaskKind, TaskOutcome};
 use forebay_commit::{
     Manifest, OutputFile, OutputWriter, ReuseDecision, record_is_intact, shard_directory,
 };
 use forebay_execute::{
-    ClusterHandle, GatheredCounts, LearnResult, MaterializePass, MaterializePlan, PassContext,
-    SourceInput, new_shard,
+    ClusterHandle, DedupeStage, GatheredCounts, LearnResult, MaterializePass, MaterializePlan,
+    PassContext, SourceInput, new_shard,
 };
-use forebay_model::{ContentId, DuplicateRows, Fault, Result, codes};
+use forebay_model::{ContentId, DuplicateRows, Fault, Result, SeriesCounts, codes};
 use forebay_plan::{
     BaseDataset, FutureRowsOp, FutureSeries, GatherBy, GatherOp, JoinsMet, NodeFlow, OpId, Pass,
     PassWork, PlanOp, Program,
@@ -311,6 +312,30 @@ impl RunExecutor<'_> {
             watch: session.watch.clone(),
             scratch: &self.scratch,
         }
+    }
+
+    /// Runs one task of a `dedupe`, on a worker.
+    pub fn run_dedupe_task(
+        &self,
+        plan: &ShufflePlan,
+        task: &TaskKind,
+        control: &dyn TaskControl,
+    ) -> Result<TaskOutcome> {
+        if control.is_draining() {
+            return Ok(TaskOutcome::HandedBack);
+        }
+        let pass = self.materialize_pass();
+        let stage = DedupeStage {
+            plan,
+            pass: &pass,
+            store: &self.store,
+            stop: control.cancel_flag(),
+        };
+        let done = stage.run(task);
+        if control.cancel_flag().load(Ordering::Relaxed) {
+            return Ok(TaskOutcome::Stopped);
+        }
+        done.map(|()| TaskOutcome::Done(SeriesCounts::default()))
     }
 
     /// Opens an intermediate dataset that is committed.

@@ -236,11 +236,11 @@ fn run_stage(
         .ok_or_else(|| other("another program"))?;
     // The shuffle that this stage computes is the last one; the earlier ones are finished, and
     // their outputs are read.
-    let sorts = match key.work {
-        StageRef::Sort { .. } => key.shuffles.last(),
+    let shuffle = match key.work {
+        StageRef::Sort { .. } | StageRef::Dedupe { .. } => key.shuffles.last(),
         _ => None,
     };
-    open_stage_inputs(&mut run, key, &pass.work, sorts, threads)?;
+    open_stage_inputs(&mut run, key, &pass.work, shuffle, threads)?;
     let groups = match (&pass.work, key.work) {
         (PassWork::Gather(op), StageRef::Gather { .. }) => run.group_program(*op)?,
         _ => None,
@@ -280,8 +280,14 @@ fn run_stage(
             );
             Ok(())
         }
+        (PassWork::Gather(op), StageRef::Dedupe { .. }) => {
+            let shuffle = shuffle.filter(|shuffle| shuffle.stand == *op);
+            let shuffle = shuffle.ok_or_else(|| other("another program"))?;
+            serve(&|_, kind, control| run.run_dedupe_task(shuffle, kind, control));
+            Ok(())
+        }
         (_, StageRef::Sort { .. }) => {
-            let shuffle = sorts.ok_or_else(|| other("another program"))?;
+            let shuffle = shuffle.ok_or_else(|| other("another program"))?;
             serve(&|_, kind, control| run.run_shuffle_task(shuffle, kind, control));
             Ok(())
         }
@@ -336,21 +342,26 @@ impl StageInputs {
         inputs
     }
 
-    /// Inputs of the groups of an aggregate.
-    fn of_groups(run: &RunExecutor<'_>, op: OpId) -> StageInputs {
+    /// Inputs of a gather that reads spans: the groups of an aggregate, or a `dedupe`.
+    fn of_gather(run: &RunExecutor<'_>, op: OpId) -> StageInputs {
         let bound = &run.program.bound;
         let mut inputs = StageInputs::default();
-        let PlanOp::Gather(GatherOp {
-            lower: GatherBy::GroupBy(group_by),
-            ..
-        }) = &bound.ops[op].op
-        else {
+        let PlanOp::Gather(GatherOp { lower, .. }) = &bound.ops[op].op else {
             return inputs;
         };
         for (_, flow) in bound.gather_inputs.get(&op).into_iter().flatten() {
             let mut columns: Vec<&str> = Vec::new();
-            for position in group_by.read_columns(&flow.schema) {
-                columns.push(flow.schema.field(position).name());
+            if let GatherBy::GroupBy(group_by) = lower {
+                for position in group_by.read_columns(&flow.schema) {
+                    columns.push(flow.schema.field(position).name());
+                }
+            } else {
+                columns.extend(
+                    flow.schema
+                        .fields()
+                        .iter()
+                        .map(|field| field.name().as_str()),
+                );
             }
             for stream in &flow.streams {
                 let (needed, _) = slice_for_columns(bound, stream, &columns);
@@ -364,22 +375,23 @@ impl StageInputs {
 }
 
 /// Opens what a stage reads beside its sources: findings, intermediate datasets, finished shuffles, and joins in order
-/// of time. A stage that sorts reads the inputs of its shuffle.
+/// of time. `computed_shuffle` is the one that the stage computes: a stage that sorts reads its
+/// inputs.
 fn open_stage_inputs(
     run: &mut RunExecutor<'_>,
     key: &StageKey,
     work: &PassWork,
-    sorts: Option<&ShufflePlan>,
+    computed_shuffle: Option<&ShufflePlan>,
     threads: &StageThreads,
 ) -> Result<()> {
-    let StageInputs { ops, bases } = match (sorts, work) {
-        (Some(shuffle), _) => StageInputs::of_shuffle(run, shuffle),
-        (None, PassWork::Gather(op)) => StageInputs::of_groups(run, *op),
-        (None, _) => StageInputs::of_scans(&stage_scans(work, None)),
+    let StageInputs { ops, bases } = match (key.work, computed_shuffle, work) {
+        (StageRef::Sort { .. }, Some(shuffle), _) => StageInputs::of_shuffle(run, shuffle),
+        (_, _, PassWork::Gather(op)) => StageInputs::of_gather(run, *op),
+        _ => StageInputs::of_scans(&stage_scans(work, None)),
     };
     load_dependencies(run, ops.clone(), bases, threads.maps_states)?;
     for shuffle in &key.shuffles {
-        if Some(shuffle) != sorts {
+        if Some(shuffle) != computed_shuffle {
             run.open_shuffle(shuffle)?;
         }
     }
