@@ -9,8 +9,8 @@ use arrow::compute::{cast, concat, filter};
 use arrow::datatypes::{DataType, UInt64Type};
 use forebay_model::codes;
 use forebay_model::{
-    AdmittedMemory, Analyzer, AnalyzerInput, Fault, Finding, MemoryRequest, Result, ScratchSpace,
-    SpillWriter, StateDecoder, StateEncoder, StringColumn, TOKEN_BYTES_MAX, TextRef,
+    AdmittedMemory, Analyzer, AnalyzerInput, Fault, Finding, KeySample, MemoryRequest, Result,
+    ScratchSpace, SpillWriter, StateDecoder, StateEncoder, StringColumn, TOKEN_BYTES_MAX, TextRef,
 };
 use serde_json::{Value, json};
 
@@ -225,7 +225,7 @@ impl Analyzer for TokenVocabulary {
         &self,
         state: &mut TokenVocabularyState,
         shares: &mut [&mut dyn Write],
-    ) -> Result<()> {
+    ) -> Result<Option<KeySample>> {
         state.flush()?;
         let counts = &mut state.counts;
         // The first share has all nulls.
@@ -234,7 +234,9 @@ impl Analyzer for TokenVocabulary {
             StateEncoder(share).varint(nulls)?;
         }
         counts.short.encode_shares(shares)?;
-        counts.long.encode_shares(shares)
+        counts.long.encode_shares(shares)?;
+        // A vocabulary is a table of its tokens in any case.
+        Ok(None)
     }
 
     fn condense(&self, state: &mut TokenVocabularyState) -> Result<()> {

@@ -12,7 +12,7 @@ use forebay_analyze::laws::check_laws;
 use forebay_analyze::*;
 use forebay_model::{
     Analyzer, AnalyzerInput, AnyAnalyzer, Finding, GroupBy, GroupFunction, GroupKey, GroupResult,
-    MemoryScratch, Result, RowKeys, ScratchSpace, logical_type,
+    KeySample, MemoryScratch, Result, RowKeys, ScratchSpace, logical_type,
 };
 use proptest::prelude::*;
 
@@ -236,7 +236,11 @@ impl Analyzer for FoundGroups {
         Analyzer::divisible_bytes(&self.0, state)
     }
 
-    fn encode_shares(&self, state: &mut GroupByState, shares: &mut [&mut dyn Write]) -> Result<()> {
+    fn encode_shares(
+        &self,
+        state: &mut GroupByState,
+        shares: &mut [&mut dyn Write],
+    ) -> Result<Option<KeySample>> {
         Analyzer::encode_shares(&self.0, state, shares)
     }
 

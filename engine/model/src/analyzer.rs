@@ -9,7 +9,7 @@ use arrow::array::ArrayRef;
 use arrow::buffer::Buffer;
 use serde_json::Value;
 
-use crate::{Fault, Finding, Result, ScratchSpace};
+use crate::{Fault, Finding, KeySample, Result, ScratchSpace};
 
 /// One batch of an analyzer's input columns.
 #[derive(Debug, Clone, Copy)]
@@ -95,7 +95,14 @@ pub trait Analyzer: Debug + Send + Sync + 'static {
 
     /// Writes the state as shares, partitioned by the hash of the key. Each share is itself a state. Shares of one
     /// number merge independently of the others, and merging all shares in any order gives the whole state.
-    fn encode_shares(&self, state: &mut Self::State, shares: &mut [&mut dyn Write]) -> Result<()> {
+    ///
+    /// Returns a sample of the keys, if large states of the analyzer are read without a table of
+    /// them: the shares of states with few keys in common are then merged where they are read.
+    fn encode_shares(
+        &self,
+        state: &mut Self::State,
+        shares: &mut [&mut dyn Write],
+    ) -> Result<Option<KeySample>> {
         let _ = (state, shares);
         Err(Fault::internal(format!(
             "the state of `{}` cannot be divided",
@@ -159,7 +166,11 @@ pub trait AnyAnalyzer: Debug + Send + Sync {
         scratch: &Arc<dyn ScratchSpace>,
     ) -> Result<AnyState>;
     fn divisible_bytes(&self, state: &AnyState) -> Option<u64>;
-    fn encode_shares(&self, state: &mut AnyState, shares: &mut [&mut dyn Write]) -> Result<()>;
+    fn encode_shares(
+        &self,
+        state: &mut AnyState,
+        shares: &mut [&mut dyn Write],
+    ) -> Result<Option<KeySample>>;
     fn spill(&self, state: &mut AnyState) -> Result<()>;
     fn condense(&self, state: &mut AnyState) -> Result<()>;
     fn finish(&self, state: AnyState) -> Result<Finding>;
@@ -232,7 +243,11 @@ impl<A: Analyzer> AnyAnalyzer for A {
     fn divisible_bytes(&self, state: &AnyState) -> Option<u64> {
         Analyzer::divisible_bytes(self, state.downcast_ref()?)
     }
-    fn encode_shares(&self, state: &mut AnyState, shares: &mut [&mut dyn Write]) -> Result<()> {
+    fn encode_shares(
+        &self,
+        state: &mut AnyState,
+        shares: &mut [&mut dyn Write],
+    ) -> Result<Option<KeySample>> {
         Analyzer::encode_shares(self, downcast_state::<A>(state)?, shares)
     }
     fn spill(&self, state: &mut AnyState) -> Result<()> {

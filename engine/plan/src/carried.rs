@@ -5,7 +5,9 @@ use std::io::{Read, Write};
 use std::sync::Arc;
 
 use arrow::buffer::Buffer;
-use forebay_model::{AnalyzerInput, AnyAnalyzer, AnyState, Finding, Result, ScratchSpace};
+use forebay_model::{
+    AnalyzerInput, AnyAnalyzer, AnyState, Finding, KeySample, Result, ScratchSpace,
+};
 use serde_json::Value;
 
 use crate::{AnalyzerId, BoundPipeline, CarriedFinding};
@@ -87,7 +89,11 @@ impl AnyAnalyzer for ContinuedAnalyzer {
     fn divisible_bytes(&self, state: &AnyState) -> Option<u64> {
         self.inner.divisible_bytes(state)
     }
-    fn encode_shares(&self, state: &mut AnyState, shares: &mut [&mut dyn Write]) -> Result<()> {
+    fn encode_shares(
+        &self,
+        state: &mut AnyState,
+        shares: &mut [&mut dyn Write],
+    ) -> Result<Option<KeySample>> {
         self.inner.encode_shares(state, shares)
     }
     fn spill(&self, state: &mut AnyState) -> Result<()> {

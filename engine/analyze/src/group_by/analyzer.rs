@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use arrow::array::Array;
 use forebay_model::{
-    Analyzer, AnalyzerInput, Fault, Finding, GroupBy, GroupFunction, GroupResult, Result,
-    ScratchSpace, TimeBucket, has_decimal_sums,
+    Analyzer, AnalyzerInput, Fault, Finding, GroupBy, GroupFunction, GroupResult, KeySample,
+    Result, ScratchSpace, TimeBucket, has_decimal_sums,
 };
 use serde_json::{Value, json};
 
@@ -141,7 +141,8 @@ impl Analyzer for GroupByAnalyzer {
     }
 
     fn encode(&self, state: &mut GroupByState, out: &mut dyn Write) -> Result<()> {
-        state.encode(&mut [out])
+        state.encode(&mut [out])?;
+        Ok(())
     }
 
     fn decode(
@@ -171,8 +172,12 @@ impl Analyzer for GroupByAnalyzer {
         can_divide.then(|| spilled + state.group_bytes() as u64)
     }
 
-    fn encode_shares(&self, state: &mut GroupByState, shares: &mut [&mut dyn Write]) -> Result<()> {
-        state.encode(shares)
+    fn encode_shares(
+        &self,
+        state: &mut GroupByState,
+        shares: &mut [&mut dyn Write],
+    ) -> Result<Option<KeySample>> {
+        Ok(Some(state.encode(shares)?))
     }
 
     fn spill(&self, state: &mut GroupByState) -> Result<()> {
@@ -195,7 +200,8 @@ impl Analyzer for GroupByAnalyzer {
 impl GroupByState {
     /// Writes all groups with the positions of their rows, each to the share of its key.
     pub fn encode_placed(&mut self, shares: &mut [&mut dyn Write]) -> Result<()> {
-        self.encode_groups(RowPositions::Told, shares)
+        self.encode_groups(RowPositions::Told, shares)?;
+        Ok(())
     }
 
     /// Adds the groups of a share that [`GroupByState::encode_placed`] wrote. The positions of all
@@ -207,21 +213,21 @@ impl GroupByState {
     }
 
     /// Writes all groups, each to the share of its key: batches of keys in their order, with their states. Then the same
-    /// of distinct values.
-    fn encode(&mut self, shares: &mut [&mut dyn Write]) -> Result<()> {
-        self.encode_groups(RowPositions::Dropped, shares)?;
+    /// of distinct values. Returns a sample of the keys, which is empty for a single share.
+    fn encode(&mut self, shares: &mut [&mut dyn Write]) -> Result<KeySample> {
+        let sample = self.encode_groups(RowPositions::Dropped, shares)?;
         for set in &mut self.distinct {
             set.pairs.encode(shares)?;
         }
-        Ok(())
+        Ok(sample)
     }
 
-    /// Writes all groups, each to the share of its key.
+    /// Writes all groups, each to the share of its key. Returns a sample of the keys.
     fn encode_groups(
         &mut self,
         positions: RowPositions,
         shares: &mut [&mut dyn Write],
-    ) -> Result<()> {
+    ) -> Result<KeySample> {
         let mut writer = KeptGroupsWriter::new(shares);
         if self.runs.is_empty() {
             self.for_each_held(positions, &mut |keys, states| writer.push(keys, states))?;

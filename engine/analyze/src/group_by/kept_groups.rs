@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BinaryArray, UInt32Array};
 use arrow::compute::{concat, take_arrays};
-use forebay_model::{Fault, Result, codes};
+use forebay_model::{Fault, KeySample, Result, codes};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::runs::{write_groups, write_groups_end};
@@ -21,6 +21,7 @@ const FIXED_STATE_BYTES: usize = 8;
 /// Writes groups, each to the share of its key.
 pub(super) struct KeptGroupsWriter<'w, 'o> {
     shares: Vec<ShareWriter<'w, 'o>>,
+    sample: KeySample,
 }
 
 impl<'w, 'o> KeptGroupsWriter<'w, 'o> {
@@ -34,7 +35,10 @@ impl<'w, 'o> KeptGroupsWriter<'w, 'o> {
                 bytes: 0,
             });
         }
-        KeptGroupsWriter { shares: writers }
+        KeptGroupsWriter {
+            shares: writers,
+            sample: KeySample::default(),
+        }
     }
 
     /// Appends groups; keys ascend.
@@ -44,6 +48,7 @@ impl<'w, 'o> KeptGroupsWriter<'w, 'o> {
         if count > 1 {
             for (row, key) in keys.iter().enumerate() {
                 let hash = xxh3_64(key.unwrap_or_default());
+                self.sample.add(hash);
                 rows[(hash % count) as usize].push(row as u32);
             }
         }
@@ -60,12 +65,13 @@ impl<'w, 'o> KeptGroupsWriter<'w, 'o> {
         Ok(())
     }
 
-    pub(super) fn finish(mut self) -> Result<()> {
+    /// Ends all shares; returns a sample of the keys, which is empty for a single share.
+    pub(super) fn finish(mut self) -> Result<KeySample> {
         for share in &mut self.shares {
             share.flush()?;
             write_groups_end(share.out)?;
         }
-        Ok(())
+        Ok(self.sample)
     }
 }
 

@@ -43,8 +43,8 @@ use group_values::ValueQuestions;
 use key_index::KeyIndex;
 pub use key_quantiles::GroupedQuantiles;
 use runs::{
-    GroupRun, GroupRunWriter, MERGED_GROUPS_MAX, NewStates, RUN_BATCH_BYTES, RUNS_MAX, RunMerge,
-    merge_states,
+    GroupRun, GroupRunWriter, MERGED_GROUPS_MAX, NewStates, RUN_BATCH_BYTES, RunMerge,
+    merge_states, runs_max,
 };
 pub use sorted_groups::SortedGroups;
 
@@ -625,12 +625,13 @@ impl GroupByState {
 
     /// Merges the smallest runs until few are left.
     fn compact_runs(&mut self) -> Result<()> {
-        while self.runs.len() > RUNS_MAX {
+        let runs_max = runs_max(self.scratch.budget_bytes());
+        while self.runs.len() > runs_max {
             self.runs
                 .sort_by_key(|run| std::cmp::Reverse(run.file.bytes()));
-            let small = self.runs.split_off(RUNS_MAX / 2);
-            // At most `RUNS_MAX` are open at once; of more, the larger ones wait for another round.
-            let (waiting, merged) = small.split_at(small.len().saturating_sub(RUNS_MAX));
+            let small = self.runs.split_off(runs_max / 2);
+            // At most `runs_max` are open at once; of more, the larger ones wait for another round.
+            let (waiting, merged) = small.split_at(small.len().saturating_sub(runs_max));
             self.runs.extend_from_slice(waiting);
             let mut writer = GroupRunWriter::new(&*self.scratch)?;
             self.for_each_merged(merged, RowPositions::Told, &mut |keys, states| {

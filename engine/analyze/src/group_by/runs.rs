@@ -16,8 +16,24 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::accumulator::{Accumulator, foreign_states};
 
-/// Most runs of one state; more are merged.
-pub(super) const RUNS_MAX: usize = 32;
+/// Most runs of one state on any budget; more are merged. A merge into fewer runs decodes and
+/// encodes each group once more.
+const RUNS_MAX_LEAST: usize = 32;
+
+/// Most runs of one state on a large budget: the shares of eight states.
+const RUNS_MAX_GREATEST: usize = 128;
+
+/// One part in this many of the budget is for reading runs.
+const RUNS_SHARE: usize = 4;
+
+/// Bytes of memory that reading a run takes: a batch of groups, as bytes and as columns.
+const RUN_BYTES: usize = 2 * RUN_BATCH_BYTES;
+
+/// Most runs of a state on a budget, which are all read at once in the end.
+pub(super) fn runs_max(budget_bytes: usize) -> usize {
+    let runs = budget_bytes / RUNS_SHARE / RUN_BYTES;
+    runs.clamp(RUNS_MAX_LEAST, RUNS_MAX_GREATEST)
+}
 
 /// Bytes of a batch of a run, about: each run that is merged holds one.
 pub(super) const RUN_BATCH_BYTES: usize = 128 << 10;
@@ -360,6 +376,20 @@ mod tests {
             let fault = read_groups(&mut input, input_bytes).err().unwrap();
             assert_eq!(fault.code(), codes::CORRUPT);
             assert_eq!(input.position(), 8);
+        }
+    }
+
+    #[test]
+    fn more_memory_reads_more_runs() {
+        let cases = [
+            (0, 32),
+            (32 << 20, 32),
+            (64 << 20, 64),
+            (128 << 20, 128),
+            (usize::MAX, 128),
+        ];
+        for (budget_bytes, expected) in cases {
+            assert_eq!(runs_max(budget_bytes), expected, "{budget_bytes} bytes");
         }
     }
 

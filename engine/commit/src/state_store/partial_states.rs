@@ -10,7 +10,7 @@
 use std::io::Write;
 use std::sync::Arc;
 
-use forebay_model::{AnyAnalyzer, AnyState, ContentId, Result, ScratchSpace};
+use forebay_model::{AnyAnalyzer, AnyState, ContentId, KeySample, Result, ScratchSpace};
 use forebay_storage::failpoint::test_bytes;
 use forebay_storage::{ScratchDir, StorageLocation};
 
@@ -101,14 +101,15 @@ impl StateStore {
         })
     }
 
-    /// Stores a state of a part of a history in shares.
+    /// Stores a state of a part of a history in shares; returns a sample of its keys, if the
+    /// analyzer takes one.
     pub fn put_partial_shares(
         &self,
         id: ContentId,
         analyzer: &dyn AnyAnalyzer,
         state: &mut AnyState,
         scratch: &ScratchDir,
-    ) -> Result<()> {
+    ) -> Result<Option<KeySample>> {
         let header = FrameHeader::new(id, analyzer.kind(), analyzer.version());
         let mut files = (0..SHARES)
             .map(|_| scratch.file())
@@ -119,12 +120,13 @@ impl StateStore {
         let mut outs = outs.collect::<Result<Vec<_>>>()?;
         let mut shares: Vec<&mut dyn Write> =
             outs.iter_mut().map(|out| out as &mut dyn Write).collect();
-        analyzer.encode_shares(state, &mut shares)?;
+        let sample = analyzer.encode_shares(state, &mut shares)?;
         outs.into_iter().try_for_each(ChecksumWriter::end)?;
         for (share, file) in files.into_iter().enumerate() {
             self.persist_file(&self.share_location(id, share), file, false)?;
         }
-        self.mark_shares_complete(id, scratch)
+        self.mark_shares_complete(id, scratch)?;
+        Ok(sample)
     }
 
     /// Keeps one share of a state; the others are for others to keep.

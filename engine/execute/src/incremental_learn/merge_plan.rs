@@ -53,6 +53,13 @@ impl MergePlan {
         Ok(MergePlan { sources })
     }
 
+    /// True if the rows of all sources are read, so that none has a committed state or is merged of
+    /// others.
+    pub fn is_of_rows_read(&self) -> bool {
+        let mut sources = self.sources.iter();
+        sources.all(|source| matches!(source, StateSource::Read(_)))
+    }
+
     /// The runs whose rows are read.
     pub fn reads(&self) -> Vec<Range<usize>> {
         let mut reads = Vec::new();
@@ -511,6 +518,9 @@ mod tests {
             read 0..3
             kept 3..6",
         );
+        assert!(!plan.is_of_rows_read());
+        let fresh_plan = MergePlan::new(&tree, false, &Committed(vec![vec![]])).unwrap();
+        assert!(fresh_plan.is_of_rows_read());
     }
 
     #[test]

@@ -326,7 +326,8 @@ impl IncrementalLane<'_> {
             return Ok(());
         };
         let id = self.state_id(index, tasks);
-        store.put_partial_shares(id, self.analyzer(index), &mut state, scratch)
+        store.put_partial_shares(id, self.analyzer(index), &mut state, scratch)?;
+        Ok(())
     }
 
     /// The state of an analyzer over consecutive sources, or one share of it; `None` if one of them is corrupt.

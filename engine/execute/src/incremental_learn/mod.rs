@@ -397,6 +397,12 @@ impl<'a> IncrementalLane<'a> {
         if let Some(workers) = &workers {
             // Workers have committed the states.
             self.learn.store.refresh()?;
+            // Runs that are merged of others are committed for later nights: workers merge those.
+            if plan.is_of_rows_read() {
+                disposition.leave_distinct_shares(plan.sources.len(), |index| {
+                    self.run.scratches[index].budget_bytes()
+                });
+            }
             self.merge_shares_on_workers(&plan, &disposition.divided, workers)?;
             plan = self.merge_runs_on_workers(plan, &mut disposition, workers)?;
         }

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 
-use forebay_commit::{shares_bytes_min, sources_per_merge};
-use forebay_model::{AnyState, Result, catch_panic};
+use forebay_commit::{SHARES, shares_bytes_min, sources_per_merge};
+use forebay_model::{AnyState, KeySample, Result, catch_panic};
 use forebay_plan::{Carry, RowCounts};
 use serde::{Deserialize, Serialize};
 
@@ -25,6 +25,13 @@ const KEPT_BYTES_PER_ROW_MAX: u64 = 10;
 /// The bytes of groups, for each row of a piece, beyond which few groups have several rows: such groups are merged from
 /// the scratch space, since merging them in memory would hardly make them fewer.
 const MERGED_BYTES_PER_ROW_MAX: u64 = 50;
+
+/// Shares of all units that the coordinator merges at once, at most: those of eight units.
+const SHARES_MERGED_MAX: usize = 8 * SHARES;
+
+/// Memory of a state for each share that the coordinator merges, at least. With less, the state
+/// merges runs into fewer ones first, which workers do faster.
+const SHARE_MEMORY_BYTES: usize = 1 << 20;
 
 /// Pieces of units for each thread: threads that end at different times wait for a piece at most.
 const PIECES_PER_THREAD: usize = 4;
@@ -52,6 +59,9 @@ pub(super) struct UnitOutcome {
 pub(super) struct RemoteDisposition {
     /// Analyzers whose states were stored in shares because they are large.
     pub divided: BTreeSet<usize>,
+    /// Samples of the keys of divided states, with their analyzers: one for each unit, if the
+    /// analyzer takes samples.
+    pub key_samples: Vec<(usize, KeySample)>,
     /// Analyzers with large states and too many units for shares: runs of their states are merged
     /// first.
     pub large: BTreeSet<usize>,
@@ -66,10 +76,37 @@ impl RemoteDisposition {
         let mut disposition = RemoteDisposition::default();
         for outcome in outcomes {
             disposition.divided.extend(&outcome.how.divided);
+            disposition
+                .key_samples
+                .extend_from_slice(&outcome.how.key_samples);
             disposition.large.extend(&outcome.how.large);
             disposition.answered.extend(&outcome.how.answered);
         }
         disposition
+    }
+
+    /// Leaves the shares of states with few keys in common to the coordinator, which decodes each
+    /// group in any case: workers would encode and decode it once more, and make the groups hardly
+    /// fewer. `units` is the number of states that each analyzer's state is merged of, and
+    /// `budget_bytes` the memory of an analyzer's state on the coordinator.
+    pub fn leave_distinct_shares(&mut self, units: usize, budget_bytes: impl Fn(usize) -> usize) {
+        let shares = units.saturating_mul(SHARES);
+        if shares > SHARES_MERGED_MAX {
+            return;
+        }
+        let key_samples = &self.key_samples;
+        self.divided.retain(|analyzer| {
+            let mut samples = Vec::new();
+            for (sampled_analyzer, sample) in key_samples {
+                if sampled_analyzer == analyzer {
+                    samples.push(sample);
+                }
+            }
+            let is_left = samples.len() == units
+                && shares * SHARE_MEMORY_BYTES <= budget_bytes(*analyzer)
+                && KeySample::are_mostly_distinct(&samples);
+            !is_left
+        });
     }
 }
 
@@ -328,7 +365,8 @@ impl IncrementalLane<'_> {
                 let put = learn
                     .store
                     .put_partial_shares(id, analyzer, &mut state, learn.scratch);
-                put.map_err(|fault| learn.place(fault, analyzer_id))?;
+                let sample = put.map_err(|fault| learn.place(fault, analyzer_id))?;
+                how.key_samples.extend(sample.map(|sample| (index, sample)));
                 how.divided.insert(index);
                 continue;
             }
@@ -339,5 +377,61 @@ impl IncrementalLane<'_> {
         }
         self.commit_unit(&part.tasks)?;
         Ok(Some(UnitOutcome { counts, how }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BUDGET_BYTES: usize = 1 << 30;
+
+    /// States of analyzer 1 with the keys of these ranges, and states of analyzer 0 without
+    /// samples.
+    fn disposition_of(states: &[Range<u64>]) -> RemoteDisposition {
+        let mut disposition = RemoteDisposition::default();
+        disposition.divided.extend([0, 1]);
+        for keys in states {
+            let mut sample = KeySample::default();
+            keys.clone().for_each(|key| sample.add(key));
+            disposition.key_samples.push((1, sample));
+        }
+        disposition
+    }
+
+    /// The analyzers whose shares workers merge.
+    fn merged_by_workers(states: &[Range<u64>], units: usize, budget_bytes: usize) -> Vec<usize> {
+        let mut disposition = disposition_of(states);
+        disposition.leave_distinct_shares(units, |_| budget_bytes);
+        disposition.divided.into_iter().collect()
+    }
+
+    #[test]
+    fn shares_with_few_keys_in_common_are_left_to_the_coordinator() {
+        assert_eq!(merged_by_workers(&[0..50, 50..100], 2, BUDGET_BYTES), [0]);
+    }
+
+    #[test]
+    fn workers_merge_equal_keys() {
+        assert_eq!(merged_by_workers(&[0..50, 0..50], 2, BUDGET_BYTES), [0, 1]);
+    }
+
+    #[test]
+    fn workers_merge_states_of_which_some_were_not_sampled() {
+        assert_eq!(
+            merged_by_workers(&[0..50, 50..100], 3, BUDGET_BYTES),
+            [0, 1]
+        );
+    }
+
+    #[test]
+    fn workers_merge_shares_that_the_coordinator_has_no_memory_for() {
+        assert_eq!(merged_by_workers(&[0..50, 50..100], 2, 1 << 20), [0, 1]);
+    }
+
+    #[test]
+    fn workers_merge_the_shares_of_many_states() {
+        let states: Vec<Range<u64>> = (0..9).map(|state| state * 50..state * 50 + 50).collect();
+        assert_eq!(merged_by_workers(&states, 9, BUDGET_BYTES), [0, 1]);
     }
 }
