@@ -1,5 +1,6 @@
 //! Runs on worker processes, which give the same bits, die, and believe their own.
 
+mod aggregates;
 mod authentication;
 mod dedupe;
 pub mod feeds;

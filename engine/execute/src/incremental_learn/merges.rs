@@ -165,9 +165,15 @@ impl IncrementalLane<'_> {
         if index >= self.shapes.len() || !are_within {
             return Err(bad_request());
         }
+        failpoint::step("merge", "a share of states");
         let learn = self.learn;
         let analyzer = self.analyzer(index);
-        if let Some(mut state) = self.merged_state(index, sources, Some(share))? {
+        let Some(mut state) = self.merged_state(index, sources, Some(share))? else {
+            return Ok(TaskOutcome::Done(SeriesCounts::default()));
+        };
+        // The share of a run of all spans is committed already, and is not merged and encoded
+        // again.
+        if !is_merged_run(sources) {
             let id = self.state_id(index, &(0..span_count));
             let name = share.to_string();
             let mut encode = |out: &mut dyn std::io::Write| analyzer.encode(&mut state, out);
@@ -179,7 +185,15 @@ impl IncrementalLane<'_> {
     }
 
     /// The state of an analyzer that workers merged; `None` if a share is missing.
-    fn load_merged_shares(&self, index: usize, tasks: usize) -> Result<Option<AnyState>> {
+    fn load_merged_shares(
+        &self,
+        index: usize,
+        sources: &[StateSource],
+        tasks: usize,
+    ) -> Result<Option<AnyState>> {
+        if is_merged_run(sources) {
+            return self.stored_state(index, &(0..tasks), None);
+        }
         let learn = self.learn;
         let analyzer = self.analyzer(index);
         let scratch = &self.run.scratches[index];
@@ -231,7 +245,7 @@ impl IncrementalLane<'_> {
             return Ok(true);
         }
         let state = if disposition.divided.contains(&index) {
-            self.load_merged_shares(index, span_count)
+            self.load_merged_shares(index, &plan.sources, span_count)
         } else if learn.states.is_some() {
             self.state_merged_by_threads(index, &plan.sources)
         } else {
@@ -402,6 +416,11 @@ impl IncrementalLane<'_> {
             None => store.get_partial(id, analyzer, scratch),
         }
     }
+}
+
+/// True if the sources are one run of all spans. Its state is merged of others and committed.
+fn is_merged_run(sources: &[StateSource]) -> bool {
+    matches!(sources, [StateSource::Merged { .. }])
 }
 
 fn is_stored(source: &StateSource) -> bool {
