@@ -52,6 +52,7 @@ pub fn check_laws(analyzer: &dyn AnyAnalyzer, batches: &[RecordBatch], seed: u64
     checker.condensing()?;
     checker.spilling(&bytes)?;
     checker.sharing(&bytes)?;
+    checker.large_states(&bytes)?;
     checker.damaged_bytes(&bytes)?;
     checker.bounded_memory(&bytes)
 }
@@ -311,6 +312,34 @@ impl LawChecker<'_> {
             });
         }
         self.expect_bytes(bytes, merged.ok_or("no shares")?, "shares, merged")
+    }
+
+    /// States that are read as large ones merge like those that are read into tables, and like a
+    /// mixture of both, for any division of the rows.
+    fn large_states(&mut self, bytes: &[u8]) -> LawResult<()> {
+        let mut cuts = vec![0, self.rows()];
+        for _ in 0..4 {
+            let cut = self.random.below(self.rows() + 1);
+            cuts.push(cut);
+        }
+        cuts.sort_unstable();
+        let mut tables = self.state(&[])?;
+        let mut streams = self.state(&[])?;
+        let mut mixture = self.state(&[])?;
+        for (number, pair) in cuts.windows(2).enumerate() {
+            let part = self.encode(self.state(&[(pair[0], pair[1])])?)?;
+            tables = self.merge(tables, self.decode(&part)?)?;
+            streams = self.merge(streams, self.decode_large(&part)?)?;
+            let state = if number % 2 == 0 {
+                self.decode_large(&part)?
+            } else {
+                self.decode(&part)?
+            };
+            mixture = self.merge(mixture, state)?;
+        }
+        self.expect_bytes(bytes, tables, "states, read into tables and merged")?;
+        self.expect_bytes(bytes, streams, "states, read as large ones and merged")?;
+        self.expect_bytes(bytes, mixture, "states, read in both ways and merged")
     }
 
     /// The bytes of three shares of a state.
