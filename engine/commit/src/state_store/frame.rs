@@ -209,7 +209,7 @@ impl FrameReader {
     pub fn read<T>(
         mut self,
         kinds: &[FrameHeader],
-        body: impl FnOnce(usize, &mut dyn Read) -> Result<T>,
+        body: impl FnOnce(usize, &mut FrameReader) -> Result<T>,
     ) -> Option<T> {
         let header = self.header.take()?;
         let kind = kinds.iter().position(|kind| *kind == header)?;

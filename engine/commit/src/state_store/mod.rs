@@ -120,7 +120,7 @@ impl StateStore {
         &self,
         location: &StorageLocation,
         kinds: &[FrameHeader],
-        body: impl FnOnce(usize, &mut dyn Read) -> Result<T>,
+        body: impl FnOnce(usize, &mut FrameReader) -> Result<T>,
     ) -> Result<Option<T>> {
         Ok(self
             .open_framed(location)?

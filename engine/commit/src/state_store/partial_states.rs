@@ -7,7 +7,7 @@
 //! partials/<id>.shares/0     the first share
 //! ```
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::sync::Arc;
 
 use forebay_model::{AnyAnalyzer, AnyState, ContentId, KeySample, Result, ScratchSpace};
@@ -34,6 +34,10 @@ pub const MERGES_MIN: usize = 4;
 
 /// Shares of a state that are fetched at the same time.
 pub const SHARES_AT_ONCE: usize = 16;
+
+/// The part of its memory beyond which a whole state is read as a large one: a table of its keys
+/// would fill the memory and be written to the scratch space again.
+const TABLE_SHARE_MAX: u64 = 4;
 
 /// Kind and version in the headers of states that are stored in shares.
 const SHARED: &str = "shares";
@@ -195,9 +199,14 @@ impl StateStore {
             StateStore::compressed_header(id, analyzer),
         ];
         let read = || {
-            self.get_small(PackedKind::Partial, id, &kinds, |kind, input| match kind {
-                0 => analyzer.decode(input, scratch),
-                _ => read_compressed(input, |input| analyzer.decode(input, scratch)),
+            self.get_small(PackedKind::Partial, id, &kinds, |kind, input| {
+                let is_large = input.body_bytes() > scratch.budget_bytes() as u64 / TABLE_SHARE_MAX;
+                match kind {
+                    0 => read_state(analyzer, input, scratch, is_large),
+                    _ => read_compressed(input, |input| {
+                        read_state(analyzer, input, scratch, is_large)
+                    }),
+                }
             })
         };
         let mut state = read()?;
@@ -265,6 +274,19 @@ impl StateStore {
     }
 }
 
+fn read_state(
+    analyzer: &dyn AnyAnalyzer,
+    input: &mut dyn Read,
+    scratch: &Arc<dyn ScratchSpace>,
+    is_large: bool,
+) -> Result<AnyState> {
+    if is_large {
+        analyzer.decode_large(input, scratch)
+    } else {
+        analyzer.decode(input, scratch)
+    }
+}
+
 /// States merged as the leaves of a tree are, so that each key moves a few times only. `None` where one of
 /// them is not there.
 pub fn merge_pairwise(
@@ -309,4 +331,118 @@ fn merge_last_two(analyzer: &dyn AnyAnalyzer, subtrees: &mut Vec<MergedSubtree>)
     analyzer.merge(&mut first.state, second.state)?;
     first.leaves += second.leaves;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_model::{Analyzer, AnalyzerInput, Fault, Finding, MemoryScratch};
+    use forebay_storage::{IgnoreEvents, StorageClient};
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// Keeps bytes, and how they were read.
+    #[derive(Debug)]
+    struct KeptBytes;
+
+    #[derive(Debug, Default, PartialEq)]
+    struct BytesState {
+        bytes: Vec<u8>,
+        is_large: bool,
+    }
+
+    impl Analyzer for KeptBytes {
+        type State = BytesState;
+
+        fn kind(&self) -> &'static str {
+            "kept_bytes"
+        }
+
+        fn config(&self) -> Value {
+            json!({})
+        }
+
+        fn zero(&self, _: &Arc<dyn ScratchSpace>) -> Result<BytesState> {
+            Ok(BytesState::default())
+        }
+
+        fn update(&self, _: &mut BytesState, _: &AnalyzerInput<'_>) -> Result<()> {
+            Ok(())
+        }
+
+        fn merge(&self, state: &mut BytesState, later_state: BytesState) -> Result<()> {
+            state.bytes.extend(later_state.bytes);
+            Ok(())
+        }
+
+        fn encode(&self, state: &mut BytesState, out: &mut dyn Write) -> Result<()> {
+            out.write_all(&state.bytes)
+                .map_err(|error| Fault::disk("a state cannot be written", error))
+        }
+
+        fn decode(&self, input: &mut dyn Read, _: &Arc<dyn ScratchSpace>) -> Result<BytesState> {
+            let mut bytes = Vec::new();
+            input
+                .read_to_end(&mut bytes)
+                .map_err(|error| Fault::disk("a state cannot be read", error))?;
+            Ok(BytesState {
+                bytes,
+                is_large: false,
+            })
+        }
+
+        fn decode_large(
+            &self,
+            input: &mut dyn Read,
+            scratch: &Arc<dyn ScratchSpace>,
+        ) -> Result<BytesState> {
+            Ok(BytesState {
+                is_large: true,
+                ..Analyzer::decode(self, input, scratch)?
+            })
+        }
+
+        fn finish(&self, _: BytesState) -> Result<Finding> {
+            Err(Fault::internal("bytes have no finding"))
+        }
+
+        fn size_bytes(&self, state: &BytesState) -> usize {
+            state.bytes.len()
+        }
+    }
+
+    #[test]
+    fn states_that_would_fill_their_memory_are_read_as_large_ones() {
+        let io = StorageClient::new().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let root = io.resolve(folder.path().to_str().unwrap()).unwrap();
+        let store = StateStore::new(io, root);
+        let scratch = ScratchDir::new(None, Arc::new(IgnoreEvents)).unwrap();
+        let memory: Arc<dyn ScratchSpace> = Arc::new(MemoryScratch {
+            budget_bytes: 8 << 20,
+        });
+        // Bytes that compression leaves as many: a small state, which lies in a pack, and others.
+        for (bytes_count, is_large) in [(100, false), (3 << 19, false), (6 << 19, true)] {
+            for for_nights in [false, true] {
+                let mut hash = 7_u64;
+                let mut bytes = Vec::new();
+                for _ in 0..bytes_count {
+                    hash = hash.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+                    bytes.push((hash >> 56) as u8);
+                }
+                let id = ContentId::of(&[u8::from(for_nights), (bytes_count >> 19) as u8]);
+                let mut state: AnyState = Box::new(BytesState {
+                    bytes: bytes.clone(),
+                    is_large: false,
+                });
+                store
+                    .put_partial(id, &KeptBytes, &mut state, &scratch, for_nights)
+                    .unwrap();
+                let found = store.get_partial(id, &KeptBytes, &memory).unwrap();
+                let found = found.unwrap().downcast::<BytesState>().unwrap();
+                let expected = BytesState { bytes, is_large };
+                assert!(*found == expected, "{bytes_count} bytes, {for_nights}");
+            }
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! States of analyzers over all rows.
 
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::sync::Arc;
 
 use forebay_model::{AnyAnalyzer, AnyState, ContentId, Finding, Result, ScratchSpace};
@@ -101,7 +101,7 @@ impl StateStore {
         kind: PackedKind,
         id: ContentId,
         headers: &[FrameHeader],
-        body: impl Fn(usize, &mut dyn Read) -> Result<T>,
+        body: impl Fn(usize, &mut FrameReader) -> Result<T>,
     ) -> Result<Option<T>> {
         while let Some(frame) = self.packed_frame(kind, id)? {
             if let Some(state) = FrameReader::of_bytes(frame).read(headers, &body) {
