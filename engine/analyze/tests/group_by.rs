@@ -11,7 +11,7 @@ use arrow::array::*;
 use arrow::compute::{SortOptions, cast, concat_batches};
 use arrow::datatypes::*;
 use arrow::row::{RowConverter, SortField};
-use forebay_analyze::GroupByState;
+use forebay_analyze::{GroupByAnalyzer, GroupByState};
 use forebay_model::*;
 
 const ROWS: usize = 2_000;
@@ -469,6 +469,76 @@ fn any_budget_and_division_gives_the_same_bits_and_what_lists_of_rows_give() {
             let mut counted = || next().as_primitive::<Int64Type>().value(group);
             assert_eq!((counted(), counted()), (kinds, kinds), "{names:?} {group}");
         }
+    }
+}
+
+/// The bytes of a state that is merged of those of so many parts, each of which is written and read
+/// as a large one.
+fn merged_bytes(
+    analyzer: &GroupByAnalyzer,
+    columns: &[ArrayRef],
+    budget_bytes: usize,
+    parts: usize,
+) -> Vec<u8> {
+    let scratch: Arc<dyn ScratchSpace> = Arc::new(MemoryScratch { budget_bytes });
+    let mut merged = Analyzer::zero(analyzer, &scratch).unwrap();
+    for part in 0..parts {
+        let from = ROWS * part / parts;
+        let rows = ROWS * (part + 1) / parts - from;
+        let mut slices = Vec::new();
+        for column in columns {
+            slices.push(column.slice(from, rows));
+        }
+        let input = AnalyzerInput {
+            columns: &slices,
+            rows,
+            keys: None,
+        };
+        let mut state = Analyzer::zero(analyzer, &scratch).unwrap();
+        Analyzer::update(analyzer, &mut state, &input).unwrap();
+        let mut bytes = Vec::new();
+        Analyzer::encode(analyzer, &mut state, &mut bytes).unwrap();
+        let large = Analyzer::decode_large(analyzer, &mut bytes.as_slice(), &scratch).unwrap();
+        Analyzer::merge(analyzer, &mut merged, large).unwrap();
+    }
+    let mut bytes = Vec::new();
+    Analyzer::encode(analyzer, &mut merged, &mut bytes).unwrap();
+    bytes
+}
+
+/// A state reads 32 to 128 runs at once, depending on its memory, and merges others into fewer.
+#[test]
+fn many_runs_merge_to_the_bytes_of_one() {
+    use GroupFunction as F;
+    let columns: Vec<ArrayRef> = vec![
+        key("words"),
+        key("i64"),
+        Arc::new(Float64Array::from(doubles())),
+        Arc::new(Int64Array::from(integers())),
+        Arc::new(StringArray::from(texts())),
+    ];
+    let types: Vec<DataType> = columns
+        .iter()
+        .map(|column| logical_type(column.data_type()))
+        .collect();
+    let (keys, values) = types.split_at(2);
+    let keys = keys.iter().map(|data_type| GroupKey {
+        data_type: data_type.clone(),
+        bucket: None,
+    });
+    let mut results = results();
+    // Positions of rows are no results of states that are kept.
+    results.retain(|result| !matches!(result.function, F::FirstRow | F::LastRow));
+    let spec = Arc::new(GroupBy {
+        keys: keys.collect(),
+        values: values.to_vec(),
+        results,
+    });
+    let analyzer = GroupByAnalyzer::new(&spec).unwrap();
+    let expected = merged_bytes(&analyzer, &columns, 1 << 30, 1);
+    for budget_bytes in [1 << 12, 256 << 20, 1 << 30] {
+        let bytes = merged_bytes(&analyzer, &columns, budget_bytes, 150);
+        assert!(bytes == expected, "{budget_bytes} bytes");
     }
 }
 
