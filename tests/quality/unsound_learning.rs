@@ -714,6 +714,96 @@ fn ids_that_are_weighed_as_numbers_are_told() {
     assert!(!check_text.contains("multiplies ids"), "{check_text}");
 }
 
+/// Ids under other names and of other steps are ids; what is computed of them or counted is not.
+#[test]
+fn ids_are_followed_to_where_they_are_weighed() {
+    let shop = TestDirectory::new();
+    items(&shop);
+    let with_ids = "vocabulary: { columns: [kind] }";
+    let brought = "join: { with: g, on: [item, day], columns: [kind], prefix: g_ }";
+    let pairs = "join: { with: g, on: [item], columns: [kind], prefix: g_, \
+                 cardinality: many_to_many }";
+    let of_pairs = "standardize: { columns: [g_kind] }";
+    let of_copy = "standardize: { columns: [z] }";
+    let grouped = "aggregate: { by: [kind], compute: { n: { count: \"*\" } } }";
+    let averaged = "aggregate: { by: [item], compute: { z: { mean: kind } } }";
+    let latest = "aggregate: { by: [item], compute: { z: { last: kind } } }";
+    for (from, steps, made_by) in [
+        ("items", vec!["drop: [kind]", brought, of_pairs], Some("g")),
+        ("items", vec!["drop: [kind]", pairs, of_pairs], Some("g")),
+        (
+            "items",
+            vec![with_ids, "rename: { kind: z }", of_copy],
+            Some("f"),
+        ),
+        (
+            "items",
+            vec![with_ids, "derive: { z: kind }", of_copy],
+            Some("f"),
+        ),
+        (
+            "items",
+            vec![with_ids, "derive: { z: \"coalesce(kind, 0)\" }", of_copy],
+            Some("f"),
+        ),
+        (
+            "items",
+            vec![with_ids, "derive: { z: \"kind * 2\" }", of_copy],
+            None,
+        ),
+        (
+            "items",
+            vec![
+                with_ids,
+                "cast: { columns: { kind: float64 } }",
+                "rename: { kind: z }",
+                of_copy,
+            ],
+            Some("f"),
+        ),
+        (
+            "items",
+            vec![
+                with_ids,
+                "dedupe: { keys: [item] }",
+                "rename: { kind: z }",
+                of_copy,
+            ],
+            Some("f"),
+        ),
+        (
+            "items",
+            vec![with_ids, grouped, "standardize: { columns: [kind] }"],
+            Some("f"),
+        ),
+        (
+            "items",
+            vec![with_ids, grouped, "standardize: { columns: [n] }"],
+            None,
+        ),
+        ("items", vec![with_ids, averaged], Some("f")),
+        ("items", vec![with_ids, latest, of_copy], Some("f")),
+        ("q", vec![of_copy], Some("g")),
+        ("q", vec!["standardize: { columns: [n] }"], None),
+    ] {
+        spec(&shop, "", &steps, TABLE);
+        let text = std::fs::read_to_string(shop.path("spec.yaml")).unwrap();
+        let text = text.replace("from: items", &format!("from: {from}"));
+        let others = format!(
+            "steps:\n  g: {{ from: items, do: [{{ {with_ids} }}, {{ select: [item, day, kind] }}] }}\n  \
+             q: {{ sql: \"SELECT kind AS z, count(*) AS n FROM g WHERE item = 'a' GROUP BY kind\" }}\n"
+        );
+        shop.write("spec.yaml", &text.replace("steps:\n", &others));
+        let check_text = check(&shop).expect(0).stderr;
+        let Some(node) = made_by else {
+            assert!(!check_text.contains("holds ids"), "{steps:?}: {check_text}");
+            continue;
+        };
+        let words = format!("which holds ids of `{node}.vocabulary`");
+        assert!(check_text.contains(&words), "{steps:?}: {check_text}");
+    }
+}
+
 #[test]
 fn joins_that_find_nothing_are_told() {
     let shop = TestDirectory::new();

@@ -7,7 +7,8 @@ use forebay_model::Pipeline;
 
 use crate::column_selector::{ColumnSelector, is_pattern};
 use crate::feature_facts::{FeatureFacts, ReaderFacts};
-use crate::learn_check::{ID_STEPS, step_kind};
+use crate::id_origins::ID_STEPS;
+use crate::learn_check::step_kind;
 use crate::{BoundPipeline, PlanOp};
 
 /// Columns that steps made which give ids.

@@ -47,6 +47,7 @@ mod guarded_functions;
 mod hidden_columns;
 mod hidden_nulls;
 mod history;
+mod id_origins;
 mod interval_texts;
 mod join_faults;
 mod joined_texts;
@@ -68,6 +69,7 @@ mod operation_id;
 mod other_rows;
 mod parse_retries;
 mod pass;
+mod passed_columns;
 mod plan_size;
 mod portable;
 mod portable_map;
@@ -133,6 +135,7 @@ pub use gather_columns::leaf_columns;
 pub use hidden_columns::{FUTURE_ROW, HORIZON_STEP, KNOWN_UNTIL, request_column, source_column};
 pub use hidden_nulls::{HiddenNulls, NullValue, hidden_nulls};
 pub use history::{HistoryBuckets, SourceHistory, needed_history};
+pub use id_origins::{ID_STEPS, scaled_ids, unordered_ids};
 pub use join_faults::{duplicate_key_fault, key_text, met_twice_fault};
 pub use kernel_memory::{
     ADMITTED_BYTES_MIN, AdmitBytes, GrowingOutput, admit_output, settle_output,
@@ -142,7 +145,7 @@ pub use lanes::analyzer_scans;
 pub use leakage::{
     KnownAhead, check_label_names, known_ahead, label_in_features, row_extent, training_input_name,
 };
-pub use learn_check::{ID_STEPS, scaled_ids, step_kind, unfitted_steps, unordered_ids};
+pub use learn_check::{step_kind, unfitted_steps};
 pub use lineage::{ColumnLineage, ColumnOrigin};
 pub use night_cost::ExplainRewrite;
 pub use nulls::{NullOrigin, null_origin};
