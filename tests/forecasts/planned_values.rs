@@ -525,3 +525,55 @@ fn a_hidden_feature_without_a_value_in_the_future_is_found() {
     let said = warm.forebay(&["run", "spec.yaml"]).expect(0).stderr;
     assert!(!said.contains("has no value in any"), "{said}");
 }
+
+/// What a step fills goes on where a table ends. The ledger counts it among the fills of the history.
+#[test]
+fn filled_columns_that_end_early_are_told() {
+    let imputed = "impute: { columns: [degrees], with: { constant: 0.0 } }";
+    let repeated = "fill_forward: { columns: [degrees] }";
+    for (fill, days, expected) in [
+        (imputed, 73, Some(("2024-03-13", 14))),
+        (imputed, 76, Some(("2024-03-16", 8))),
+        (imputed, 80, None),
+        (repeated, 73, Some(("2024-03-13", 14))),
+        (repeated, 90, None),
+    ] {
+        let shop = shop_with_weather(days);
+        let spec = weather_spec(DEGREES_TREES, "");
+        let spec = spec.replace("      - lag:", &format!("      - {fill}\n      - lag:"));
+        shop.write("spec.yaml", &spec);
+        let call = shop.forebay(&["run", "spec.yaml", "--json"]).expect(0);
+        let step = fill.split(':').next().unwrap();
+        let said = call.summary()["warnings"].to_string();
+        let Some((until, rows)) = expected else {
+            assert!(!said.contains("last value"), "{fill}, {days}: {said}");
+            continue;
+        };
+        let words = format!(
+            "`degrees` has its last value at {until} in front of `f.{step}`, which fills it: {rows} \
+             of 14 rows of the future in sink `p`"
+        );
+        assert!(said.contains(&words), "{fill}, {days}: {said}");
+    }
+}
+
+/// A plan that a step fills is told where it ends, and one of some days alone is not.
+#[test]
+fn filled_plans_that_end_early_are_told() {
+    let shop = shop(84);
+    let imputed = "      - impute: { columns: [price], with: median }\n";
+    shop.write("spec.yaml", &spec(imputed, TREES, ""));
+    let said = shop.forebay(&["run", "spec.yaml"]).expect(0).stderr;
+    let words = "`price` has its last value at 2024-03-24 in front of `f.impute`, which fills it: \
+                 6 of 14 rows of the future in sink `p`";
+    assert!(said.contains(words), "{said}");
+    // A price every third day.
+    let plan = std::fs::read_to_string(shop.path("plan.csv")).unwrap();
+    let some_days: Vec<&str> = plan
+        .lines()
+        .filter(|line| !line.ends_with(",1.25") && !line.ends_with(",2.25"))
+        .collect();
+    shop.write("plan.csv", &(some_days.join("\n") + "\n"));
+    let said = shop.forebay(&["run", "spec.yaml"]).expect(0).stderr;
+    assert!(!said.contains("last value"), "{said}");
+}

@@ -28,7 +28,7 @@ use crate::executor::RunExecutor;
 const HAS_VALUE: &str = "__has_value";
 
 /// Prefix of columns that steps write for themselves.
-const HELPER_PREFIX: &str = "__";
+pub(super) const HELPER_PREFIX: &str = "__";
 
 /// A column in front of an operation that writes values for its nulls.
 struct HiddenColumn<'b> {
@@ -304,7 +304,7 @@ fn writes_helpers_only(map: &MapOp) -> bool {
 }
 
 /// The name of a column in front of a projection.
-fn name_before(columns: &[(String, String)], name: String) -> String {
+pub(super) fn name_before(columns: &[(String, String)], name: String) -> String {
     match columns.iter().find(|(_, to)| *to == name) {
         Some((from, _)) => from.clone(),
         None => name,

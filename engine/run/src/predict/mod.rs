@@ -8,6 +8,7 @@ mod classes;
 mod combination;
 mod config;
 mod contract;
+mod covered_columns;
 mod earlier;
 mod ensemble_record;
 mod ensemble_report;
@@ -675,6 +676,7 @@ impl RunExecutor<'_> {
                     let placed = fault.file(&out.shown).at(sink.at.as_ref());
                     placed.note("nothing was published: readers see the forecast before")
                 })?;
+            self.report_covered_columns(sink, manifest, future, model.predictor.as_ref())?;
         }
         Ok(())
     }
