@@ -1281,6 +1281,8 @@ fn joins_of_all_pairs_whose_sides_do_not_fit_spill() {
     for (join, count, met) in [
         ("JOIN", pairs, pairs),
         ("LEFT JOIN", pairs + unmatched, pairs),
+        ("RIGHT JOIN", pairs + 2, pairs + 2),
+        ("FULL JOIN", pairs + unmatched + 2, pairs + 2),
         ("LEFT SEMI JOIN", rows as i64 - unmatched, 0),
         ("LEFT ANTI JOIN", unmatched, 0),
     ] {
