@@ -3,6 +3,8 @@
 //! After the long accumulator of Kulisch ("Computer Arithmetic and Validity", 2008), but only as wide as necessary.
 //! Addition is therefore associative and commutative to the last bit.
 
+use std::cmp::Ordering;
+
 use forebay_model::{Fault, Result, StateDecoder, StateEncoder, codes};
 
 use crate::biguint;
@@ -66,6 +68,34 @@ impl ExactSum {
             let from = (other.low - self.low) as usize;
             self.add_limbs(from, &other.limbs, sign);
         }
+    }
+
+    /// Subtracts another sum.
+    pub(crate) fn subtract(&mut self, other: &ExactSum) {
+        let mut negated = other.clone();
+        negate(&mut negated.limbs);
+        self.merge(&negated);
+    }
+
+    /// The sum times `factor * 2^bit`. The sum must not be negative.
+    pub(crate) fn times(&self, factor: u64, bit: i32) -> ExactSum {
+        let mut product = ExactSum::default();
+        for (index, limb) in self.limbs.iter().enumerate() {
+            let limb_bit = 64 * (self.low + index as i32);
+            product.add_unsigned(bit + limb_bit, u128::from(*limb) * u128::from(factor));
+        }
+        product
+    }
+
+    /// The order of the sum relative to 0.
+    pub(crate) fn sign(&self) -> Ordering {
+        if self.limbs.last() == Some(&u64::MAX) {
+            return Ordering::Less;
+        }
+        if self.limbs.iter().all(|limb| *limb == 0) {
+            return Ordering::Equal;
+        }
+        Ordering::Greater
     }
 
     /// Widens to the limbs `low..high`.
@@ -502,6 +532,28 @@ mod tests {
         );
         assert_eq!(wide.ratio(&wide), Some(1.0));
         assert_eq!(wide.ratio(&ExactSum::default()), None);
+    }
+
+    #[test]
+    fn multiples_are_subtracted_exactly() {
+        let mut sum = ExactSum::default();
+        sum.add_signed(-1074, 3);
+        sum.add_signed(900, 5);
+        let mut distance = sum.times(7 << 53, -53);
+        for step in 0..7 {
+            assert_eq!(distance.sign(), Ordering::Greater, "{step}");
+            distance.subtract(&sum);
+        }
+        assert_eq!(distance.sign(), Ordering::Equal);
+        distance.subtract(&sum);
+        assert_eq!(distance.sign(), Ordering::Less);
+        assert_eq!(distance.to_f64(), -sum.to_f64());
+        assert_eq!(ExactSum::default().times(3, 0).sign(), Ordering::Equal);
+        assert_eq!(sum.times(0, 0).sign(), Ordering::Equal);
+        assert_eq!(
+            sum.times(u64::MAX, 0).to_f64(),
+            sum.to_f64() * 2f64.powi(64)
+        );
     }
 
     #[test]

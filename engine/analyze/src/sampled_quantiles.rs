@@ -37,9 +37,14 @@ pub struct SampledQuantiles {
 impl SampledQuantiles {
     /// Number of rows in the sample.
     pub fn sample_rows(&self) -> usize {
-        let rows = ((2.0 / DELTA).ln() / (2.0 * self.epsilon * self.epsilon)).ceil();
-        (rows as usize).clamp(1, 1 << 40)
+        sample_rows(self.epsilon)
     }
+}
+
+/// Number of drawn rows that keep every rank within `epsilon * n`.
+pub(crate) fn sample_rows(epsilon: f64) -> usize {
+    let rows = ((2.0 / DELTA).ln() / (2.0 * epsilon * epsilon)).ceil();
+    (rows as usize).clamp(1, 1 << 40)
 }
 
 /// State of `SampledQuantiles`: at most twice the sample, 16 bytes a row. Rows take four or eight bytes while all of
@@ -248,7 +253,7 @@ fn corrupt_condensed() -> Fault {
 const SELECTED_RANKS_MAX: usize = 8;
 
 /// The numbers at ranks, which ascend. Reorders the numbers.
-fn select_ranks(numbers: &mut [u64], ranks: &[u64]) -> Vec<u64> {
+pub(crate) fn select_ranks(numbers: &mut [u64], ranks: &[u64]) -> Vec<u64> {
     if ranks.len() > SELECTED_RANKS_MAX {
         numbers.sort_unstable();
         return ranks.iter().map(|&rank| numbers[rank as usize]).collect();

@@ -322,6 +322,175 @@ fn too_large_a_sample_is_a_fault() {
     assert_eq!(fault.code(), codes::MEMORY);
 }
 
+fn weighted(ask: QuantileRequest) -> [Box<dyn AnyAnalyzer>; 2] {
+    let weight = "w".to_owned();
+    let sampled = SampledWeightedQuantiles {
+        epsilon: 0.1,
+        ask: ask.clone(),
+        weight: weight.clone(),
+    };
+    [
+        Box::new(ExactWeightedQuantiles { ask, weight }),
+        Box::new(sampled),
+    ]
+}
+
+/// numpy 2.4.6, `np.quantile(x, q, weights=w, method="inverted_cdf")`.
+#[test]
+fn weighted_quantiles_as_numpy() {
+    let probabilities = vec![0.0, 0.1, 0.25, 0.375, 0.5, 0.5625, 0.75, 0.8, 1.0];
+    for analyzer in weighted(QuantileRequest::Probabilities(probabilities)) {
+        let found = ask(
+            &*analyzer,
+            &[
+                floats([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]),
+                floats([0.0, 3.0, 1.0, 0.5, 2.0, 1.5]),
+            ],
+        );
+        assert_eq!(
+            found.numbers("value").unwrap(),
+            [2.0, 2.0, 2.0, 2.0, 3.0, 4.0, 5.0, 5.0, 6.0]
+        );
+    }
+    let probabilities = vec![0.0, 0.25, 0.5, 0.5000001, 0.6875, 0.7, 0.9375, 0.95, 1.0];
+    for analyzer in weighted(QuantileRequest::Probabilities(probabilities)) {
+        // numpy refuses NaN: rows without a value or a weight are ignored here.
+        let found = ask(
+            &*analyzer,
+            &[
+                floats([10.0, 7.0, 8.0, f64::NAN, 7.0, -3.0, f64::INFINITY, 99.0]),
+                floats([1.0, 2.0, 4.0, 9.0, 1.0, 8.0, 0.0, f64::NAN]),
+            ],
+        );
+        assert_eq!(
+            found.numbers("value").unwrap(),
+            [-3.0, -3.0, -3.0, 7.0, 7.0, 8.0, 8.0, 10.0, 10.0]
+        );
+    }
+}
+
+/// tfx_bsl 1.21.0, whose `QuantilesSketch` computes tf.Transform's `quantiles(weights=)`: `GetQuantiles(4)` without its ends.
+#[test]
+fn weighted_boundaries_as_tf_transform() {
+    let cases: [(&[f64], &[f64], &[f64]); 3] = [
+        (
+            &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0],
+            &[1.0, 3.0, 1.0, 0.5, 2.0, 0.5],
+            &[2.0, 3.0, 5.0],
+        ),
+        (&[1.0, 2.0, 3.0], &[1.0, 2.0, 1.0], &[2.0, 2.0, 3.0]),
+        (
+            &[8.0, 1.0, 7.0, 2.0, 6.0, 3.0, 5.0, 4.0],
+            &[0.25; 8],
+            &[3.0, 5.0, 7.0],
+        ),
+    ];
+    for (values, weights, boundaries) in cases {
+        for analyzer in weighted(QuantileRequest::Buckets(4)) {
+            let found = ask(&*analyzer, &[floats(values), floats(weights)]);
+            assert_eq!(found.numbers("boundary").unwrap(), boundaries);
+        }
+    }
+}
+
+/// Weights that are whole numbers stand for as many rows, and equal weights for none.
+#[test]
+fn weighted_boundaries_are_those_of_repeated_rows() {
+    let values: Vec<f64> = (0..100).map(|i| f64::from(i * 37 % 50)).collect();
+    let weights: Vec<f64> = (0..100).map(|i| f64::from(i % 4)).collect();
+    let mut repeated = Vec::new();
+    for (value, weight) in values.iter().zip(&weights) {
+        repeated.extend(std::iter::repeat_n(*value, *weight as usize));
+    }
+    for buckets in [2, 3, 7, 10] {
+        let request = || QuantileRequest::Buckets(buckets);
+        let expected = ask(
+            &ExactQuantiles { ask: request() },
+            &[floats(repeated.clone())],
+        );
+        for analyzer in weighted(request()) {
+            let columns = [floats(values.clone()), floats(weights.clone())];
+            assert_eq!(ask(&*analyzer, &columns), expected, "{analyzer:?}");
+        }
+        let expected = ask(
+            &ExactQuantiles { ask: request() },
+            &[floats(values.clone())],
+        );
+        for analyzer in weighted(request()) {
+            let columns = [floats(values.clone()), floats(vec![0.3; 100])];
+            assert_eq!(ask(&*analyzer, &columns), expected, "{analyzer:?}");
+        }
+    }
+}
+
+/// A twentieth of the rows has nearly all weight. Samples of 2,902 draws are within 5 % of the weight.
+#[test]
+fn sampled_weighted_ranks_are_near() {
+    const ROWS: usize = 40_000;
+    let mut values = Vec::with_capacity(ROWS);
+    let mut weights = Vec::with_capacity(ROWS);
+    for row in 0..ROWS {
+        values.push((row * 7919 % ROWS) as f64);
+        let is_heavy = row % 20 == 3;
+        weights.push(if is_heavy {
+            1000.0
+        } else {
+            0.1 + (row % 7) as f64
+        });
+    }
+    let mut rows: Vec<(f64, f64)> = values
+        .iter()
+        .copied()
+        .zip(weights.iter().copied())
+        .collect();
+    rows.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let total: f64 = weights.iter().sum();
+    let analyzer = SampledWeightedQuantiles {
+        epsilon: 0.05,
+        ask: QuantileRequest::Buckets(100),
+        weight: "w".to_owned(),
+    };
+    assert_eq!(analyzer.sample_rows(), 2902);
+    let found = ask(&analyzer, &[floats(values), floats(weights)]);
+    let boundaries = found.numbers("boundary").unwrap();
+    assert_eq!(boundaries.len(), 99);
+    for (k, boundary) in boundaries.into_iter().enumerate() {
+        let share = (k + 1) as f64 / 100.0;
+        let below: f64 = rows
+            .iter()
+            .filter(|row| row.0 < boundary)
+            .map(|row| row.1)
+            .sum();
+        let up_to: f64 = rows
+            .iter()
+            .filter(|row| row.0 <= boundary)
+            .map(|row| row.1)
+            .sum();
+        assert!(below / total <= share + 0.05, "{share}: {}", below / total);
+        assert!(up_to / total >= share - 0.05, "{share}: {}", up_to / total);
+    }
+}
+
+#[test]
+fn numbers_that_are_no_weights_are_faults() {
+    for weight in [-1.0, f64::INFINITY, -5e-324, 1e-201, 1e201] {
+        for analyzer in weighted(QuantileRequest::Buckets(2)) {
+            let columns = [floats([1.0, f64::NAN, 2.0]), floats([1.0, -3.0, weight])];
+            let batch = batch(&columns);
+            let fault = compute_finding(&*analyzer, &[batch], BUDGET).unwrap_err();
+            assert_eq!(fault.code(), codes::BAD_ROW, "{fault}");
+            assert_eq!(fault.site().column.as_deref(), Some("w"));
+            assert_eq!(fault.site().rows, [2]);
+            assert!(fault.has_input_rows());
+        }
+    }
+    // Without a weight there is nothing.
+    for analyzer in weighted(QuantileRequest::Probabilities(vec![0.5])) {
+        let found = ask(&*analyzer, &[floats([1.0, 2.0]), floats([0.0, f64::NAN])]);
+        assert_eq!(found.column("value").unwrap().null_count(), 1);
+    }
+}
+
 #[test]
 fn distinct_counts_are_near() {
     for n in [0u64, 1, 10, 1000, 100_000] {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use arrow::array::*;
 use arrow::compute::{cast, concat_batches, take};
 use arrow::datatypes::{DataType, Schema};
-use forebay_analyze::laws::check_laws;
+use forebay_analyze::laws::{check_laws, compute_finding};
 use forebay_analyze::*;
 use forebay_model::{
     Analyzer, AnalyzerInput, AnyAnalyzer, Finding, GroupBy, GroupFunction, GroupKey, GroupResult,
@@ -106,6 +106,23 @@ fn state_bytes(analyzer: &dyn AnyAnalyzer, columns: &[ArrayRef]) -> Vec<u8> {
     let mut bytes = Vec::new();
     analyzer.encode(&mut state, &mut bytes).unwrap();
     bytes
+}
+
+fn finding(analyzer: &dyn AnyAnalyzer, columns: &[ArrayRef]) -> Finding {
+    compute_finding(analyzer, &[batch(columns)], 64 << 20).unwrap()
+}
+
+/// Weights, some of which are missing or 0.
+fn weights() -> impl Strategy<Value = Vec<Option<f64>>> {
+    let weight = prop_oneof![
+        5 => 0.0..10.0f64,
+        2 => Just(1.0),
+        1 => prop::sample::select(vec![0.0, -0.0, f64::NAN]),
+        1 => prop::sample::select(vec![1e-200, 1e200, 1e-16, 1e16]),
+    ]
+    // A drawn weight may be too small to be one.
+    .prop_map(|weight: f64| if weight.abs() < 1e-200 { 0.0 } else { weight });
+    prop::collection::vec(prop::option::weighted(0.9, weight), 0..300)
 }
 
 fn of_numbers() -> Vec<Box<dyn AnyAnalyzer>> {
@@ -447,6 +464,29 @@ proptest! {
                 let turned = [data[1].clone(), data[0].clone()];
                 let analyzer = CategoryAssociation { types: [other.data_type().clone(), text.data_type().clone()] };
                 check_laws(&analyzer, &[batch(&turned)], seed).map_err(TestCaseError::fail)?;
+            }
+        }
+    }
+
+    #[test]
+    fn weighted_quantiles(columns in number_columns(), weights in weights(), seed in any::<u64>()) {
+        let weights: ArrayRef = Arc::new(Float64Array::from(weights));
+        for column in &columns {
+            let rows = column.len().min(weights.len());
+            let data = [column, &weights].map(|column| column.slice(0, rows));
+            for ask in [QuantileRequest::Buckets(10), QuantileRequest::Probabilities(vec![0.9, 0.0, 0.5])] {
+                let weight = "w".to_owned();
+                let exact = ExactWeightedQuantiles { ask: ask.clone(), weight: weight.clone() };
+                check_laws(&exact, &[batch(&data)], seed)
+                    .map_err(|law| TestCaseError::fail(format!("{exact:?}: {law}")))?;
+                // Samples of 30 draws, and of 726 rows, which are all of them.
+                for epsilon in [0.5, 0.1] {
+                    let sampled = SampledWeightedQuantiles { epsilon, ask: ask.clone(), weight: weight.clone() };
+                    check_laws(&sampled, &[batch(&data)], seed)
+                        .map_err(|law| TestCaseError::fail(format!("{sampled:?}: {law}")))?;
+                }
+                let whole = SampledWeightedQuantiles { epsilon: 0.1, ask: ask.clone(), weight };
+                prop_assert_eq!(finding(&whole, &data), finding(&exact, &data));
             }
         }
     }

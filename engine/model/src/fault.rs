@@ -298,6 +298,8 @@ struct FaultDetails {
     related: Vec<RelatedPlace>,
     cause: Option<Box<dyn Error + Send + Sync>>,
     others: Vec<Fault>,
+    /// True if the rows of `site` are counted from the begin of an operation's input.
+    has_input_rows: bool,
 }
 
 /// A failure: its code, location, reason and remedy.
@@ -324,6 +326,7 @@ impl Fault {
             related: Vec::new(),
             cause: None,
             others: Vec::new(),
+            has_input_rows: false,
         }))
     }
 
@@ -510,6 +513,21 @@ impl Fault {
         self
     }
 
+    /// Sets rows of the input of an analyzer, counted from its begin, unless rows are set. The chain that gave the input
+    /// renumbers them to rows of the file.
+    pub fn input_rows(mut self, rows: impl IntoIterator<Item = u64>) -> Self {
+        if self.0.site.rows.is_empty() {
+            self = self.rows(rows);
+            self.0.has_input_rows = true;
+        }
+        self
+    }
+
+    /// True if the rows are those of [`Fault::input_rows`].
+    pub fn has_input_rows(&self) -> bool {
+        self.0.has_input_rows
+    }
+
     /// Sets the step, unless it is set.
     pub fn step(mut self, step: impl Into<String>) -> Self {
         self.0.site.step.get_or_insert_with(|| step.into());
@@ -674,6 +692,7 @@ impl From<WireFault> for Fault {
             related: Vec::new(),
             cause: sent.cause.map(Into::into),
             others: sent.others.into_iter().map(Fault::from).collect(),
+            has_input_rows: false,
         }))
     }
 }

@@ -482,9 +482,10 @@ impl ChainInstruction {
         Err(self.locate(state.of_file(chunk, fault), Some(chunk)))
     }
 
-    /// Adds the step and the file to a fault. Kernels of maps count rows from the begin of the chunk.
+    /// Adds the step and the file to a fault. Kernels of maps count rows from the begin of the chunk, and so do analyzers.
     fn locate_rows(&self, fault: Fault, state: &ChunkRegisters, chunk: &Chunk) -> Fault {
-        if let ChainAction::Map { .. } = &self.step.action {
+        let is_of_map = matches!(&self.step.action, ChainAction::Map { .. });
+        if is_of_map || fault.has_input_rows() {
             return self.locate(state.of_file(chunk, fault), Some(chunk));
         }
         self.locate(fault, Some(chunk))
@@ -605,7 +606,16 @@ impl ChunkRegisters {
             rows: mask.true_count(),
             keys: keys.as_ref().map(RowKeys::as_slice),
         };
-        give(want, input)
+        give(want, input).map_err(|fault| {
+            if !fault.has_input_rows() {
+                return fault;
+            }
+            // The input has the rows of the part alone.
+            fault.map_rows(|row| {
+                let mut rows = mask.values().set_indices();
+                rows.nth(row as usize).map(|row| row as u64)
+            })
+        })
     }
 }
 

@@ -38,7 +38,9 @@ pub(super) fn divergence(analyzer: &str, held_finding: &Finding, now: &Finding) 
         "vocabulary" => Some(token_divergence(held_finding, now)?),
         "moments" => moment_divergence(held_finding, now)?,
         "key_moments" => Some(grouped_divergence(held_finding, now)?),
-        "quantiles" | "exact_quantiles" => quantile_divergence(held_finding, now)?,
+        "quantiles" | "exact_quantiles" | "weighted_quantiles" | "exact_weighted_quantiles" => {
+            quantile_divergence(held_finding, now)?
+        }
         "counts" => Some(null_share_divergence(held_finding, now)?),
         // The moments of the column measure it: `power` learns them as well.
         "power_fit" => Some(0.0),
