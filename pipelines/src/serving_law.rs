@@ -129,6 +129,7 @@ const ROW_WISE: [(&str, &str); 7] = [
         "{ lag: { columns: [qty], by: [1d] } }, \
          { apply_buckets: { columns: [price], boundaries: [1, 2, 5], suffix: _bucket } }, \
          { bucketize: { columns: [price], q: 4, suffix: _quarter } }, \
+         { bucketize: { columns: [price], q: 4, weight: qty, suffix: _sold } }, \
          { k_bins: { columns: [price], bins: 5, suffix: _bin } }, \
          { k_bins: { columns: [price], bins: 3, strategy: tree, label: qty, suffix: _side } }, \
          { quantiles: { columns: [price], q: 4, suffix: _rank } }, \

@@ -16,7 +16,8 @@ use serde::{Deserialize, Serialize};
 
 use super::buckets::bucket_indices;
 use crate::shared::{
-    KeyIndex, ask_quantiles, bad_value, doubles, finding_at, mark_values, output_field,
+    KeyIndex, ask_weighted_quantiles, bad_value, check_weight, doubles, finding_at, mark_values,
+    output_field,
 };
 
 /// The index of the bucket, of `q` buckets of about equal size: the number of boundaries that are
@@ -33,8 +34,15 @@ use crate::shared::{
 /// the budget; the boundaries have to fit memory. Follows tf.Transform's `bucketize_per_key`, whose quantiles are
 /// approximate.
 ///
+/// With `weight`, buckets have about equal sums of weights: boundary k is the first value with which more than `k / q` of
+/// the weight is passed, within the rank error as a share of the weight. Rows without a weight (null or NaN) and weights of
+/// 0 do not count; a weight that is negative, infinite, below 1e-200 or above 1e200 is a fault when fitting. State: a sample
+/// of as many rows, of 56 bytes, which is exact up to as many rows, or the distinct values with the exact sums of their
+/// weights. Applying reads no weights. Follows tf.Transform's `bucketize` with `weights`.
+///
 /// ```yaml
 /// - bucketize: { columns: [price], q: 4, suffix: _bucket }
+/// - bucketize: { columns: [price], q: 4, weight: qty, suffix: _sold }
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
@@ -47,6 +55,9 @@ pub struct Bucketize {
     /// Key columns: boundaries are learned for each of their values.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub by: Vec<String>,
+    /// The column of the weights of rows, which is not among `columns`; where left out, each row counts once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<String>,
     /// The rank error of boundaries, as a share of the rows; where left out, `1 / q` but at most
     /// 0.01.
     #[serde(default)]
@@ -59,9 +70,10 @@ pub struct Bucketize {
     pub suffix: Option<String>,
 }
 
-/// A question for the boundaries of `q` buckets.
+/// A question for the boundaries of `q` buckets, of equal sums of weights where rows have them.
 pub(super) fn ask_buckets(
     column: &str,
+    weight: Option<&str>,
     q: u32,
     epsilon: Option<f64>,
     exact: bool,
@@ -72,8 +84,9 @@ pub(super) fn ask_buckets(
             1 << 20
         )));
     }
-    ask_quantiles(
+    ask_weighted_quantiles(
         column,
+        weight,
         Wanted::Buckets(q),
         epsilon.unwrap_or((1.0 / f64::from(q)).min(0.01)),
         exact,
@@ -89,25 +102,24 @@ impl Transform for Bucketize {
         if !self.by.is_empty() {
             return self.bind_by_key(scope);
         }
-        let each = scope
-            .numeric_columns(&self.columns)?
-            .into_iter()
-            .map(|field| {
-                let ask = ask_buckets(field.name(), self.q, self.epsilon, self.exact)?;
-                let output = output_field(field, &self.suffix, DataType::Int32);
-                Ok(PlanOp::Map(MapOp::fitted(
-                    [field.name()],
-                    [output],
-                    [ask],
-                    move |findings| {
-                        let boundaries = finding_at(findings, 0)?.numbers("boundary")?;
-                        let edges = boundaries.clone();
-                        let map =
-                            LoweredMap::unary(move |column| bucket_indices(column, &boundaries));
-                        Ok(map.portable(move || PortableMap::Bins(edges.clone())))
-                    },
-                )))
-            });
+        let fields = scope.numeric_columns(&self.columns)?;
+        let weight = self.weight.as_deref();
+        check_weight(scope, weight, &fields)?;
+        let each = fields.into_iter().map(|field| {
+            let ask = ask_buckets(field.name(), weight, self.q, self.epsilon, self.exact)?;
+            let output = output_field(field, &self.suffix, DataType::Int32);
+            Ok(PlanOp::Map(MapOp::fitted(
+                [field.name()],
+                [output],
+                [ask],
+                move |findings| {
+                    let boundaries = finding_at(findings, 0)?.numbers("boundary")?;
+                    let edges = boundaries.clone();
+                    let map = LoweredMap::unary(move |column| bucket_indices(column, &boundaries));
+                    Ok(map.portable(move || PortableMap::Bins(edges.clone())))
+                },
+            )))
+        });
         each.collect()
     }
 }
@@ -127,6 +139,10 @@ impl Bucketize {
         if self.epsilon.is_some() {
             let fault = bad_value("boundaries of keys are exact").field("epsilon");
             return Err(fault.hint("leave out `epsilon`, or `by`"));
+        }
+        if self.weight.is_some() {
+            let fault = bad_value("boundaries of keys have no weights").field("weight");
+            return Err(fault.hint("leave out `weight`, or `by`"));
         }
         let mut key_types = Vec::new();
         for key in &self.by {

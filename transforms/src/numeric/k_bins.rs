@@ -15,7 +15,9 @@ use serde::{Deserialize, Serialize};
 
 use super::buckets::bucket_indices;
 use super::tree_bins::TreeBins;
-use crate::shared::{ask_quantiles, bad_value, doubles, finding_at, output_field, output_name};
+use crate::shared::{
+    ask_weighted_quantiles, bad_value, check_weight, doubles, finding_at, output_field, output_name,
+};
 use crate::time::hide_helper_columns;
 
 /// The index of the bin, of `bins` bins of equal width between the minimum and the maximum, of
@@ -38,6 +40,11 @@ use crate::time::hide_helper_columns;
 /// `exact`, follows scikit-learn's `DecisionTreeRegressor` with `max_leaf_nodes`, and its `DecisionTreeClassifier` for
 /// two classes. Edges know the labels of the rows that they are learned from: with a split, set `fit_on: train`.
 ///
+/// `strategy: quantile` takes a `weight`. Edges are then the first values with which at least each share of the weight is
+/// passed, without interpolation, as scikit-learn's `sample_weight` with `quantile_method="inverted_cdf"`. The outer edges,
+/// which merge edges that are equal to them, are the least and the greatest value with a weight. Rows that do not count,
+/// faults and the state are as for `bucketize` with `weight`.
+///
 /// ```yaml
 /// - k_bins: { columns: [price], bins: 5, suffix: _bin }
 /// - k_bins: { columns: [price], bins: 5, strategy: tree, label: qty, min_rows: 100, suffix: _like }
@@ -59,6 +66,9 @@ pub struct KBins {
     /// The column of labels for `tree`, of numbers or booleans, which is not among `columns`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
+    /// The column of the weights of rows for `quantile`, which is not among `columns`; where left out, each row counts once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<String>,
     /// Least number of rows with a label in a bin of `tree`; 1 where left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_rows: Option<u64>,
@@ -103,10 +113,12 @@ impl Transform for KBins {
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         self.check_bins()?;
         self.check_label(scope)?;
+        let fields = scope.numeric_columns(&self.columns)?;
+        self.check_weight(scope, &fields)?;
         let mut ops = Vec::new();
         let mut names = Vec::new();
         let mut has_helpers = false;
-        for field in scope.numeric_columns(&self.columns)? {
+        for field in fields {
             if self.label.as_ref() == Some(field.name()) {
                 let message = "`columns` hold the label, which tells everything of itself";
                 return Err(bad_value(message).column(field.name()));
@@ -184,6 +196,15 @@ impl KBins {
             .hint("`derive` a boolean for one of its classes before this step"))
     }
 
+    /// Refuses a weight that is no number, and one of another strategy.
+    fn check_weight(&self, scope: &BindScope<'_>, fields: &[&Field]) -> Result<()> {
+        if self.weight.is_some() && self.strategy != BinStrategy::Quantile {
+            let fault = bad_value("`weight` is for `strategy: quantile`").field("weight");
+            return Err(fault.hint("set `strategy: quantile`, or leave out `weight`"));
+        }
+        check_weight(scope, self.weight.as_deref(), fields)
+    }
+
     /// The tree that divides a column; a fault without a label.
     fn tree(&self) -> Result<TreeBins<'_>> {
         let Some(label) = &self.label else {
@@ -226,7 +247,11 @@ impl KBins {
                 let shares = (0..=bins).map(|k| f64::from(k) / f64::from(bins));
                 let request = Wanted::Probabilities(shares.collect());
                 let epsilon = self.sample_epsilon();
-                vec![ask_quantiles(column, request, epsilon, self.exact)?]
+                let weight = self.weight.as_deref();
+                let exact = self.exact;
+                vec![ask_weighted_quantiles(
+                    column, weight, request, epsilon, exact,
+                )?]
             }
             BinStrategy::KMeans => vec![self.ask_clusters(column)?],
             BinStrategy::Tree => self.tree()?.requests(field)?,

@@ -23,5 +23,5 @@ pub(crate) use names::{
 };
 pub(crate) use numbers::{doubles, float_type, map_doubles, map_doubles_with_row, to_float_type};
 pub(crate) use portable_keys::{portable_by_keys, portable_keys};
-pub(crate) use quantile::ask_quantiles;
+pub(crate) use quantile::{ask_quantiles, ask_weighted_quantiles, check_weight};
 pub(crate) use tokens::{DictionaryCache, TokenIndex, gather_ids, murmur3, scaled_hash};

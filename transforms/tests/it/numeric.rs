@@ -701,6 +701,135 @@ fn buckets_as_tf_transform() {
     );
 }
 
+/// The table of the tests of weights: the sum of the weights is 8, and the last two rows do not count.
+fn weighted_rows() -> NamedColumns {
+    vec![
+        col("x", f64s(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 0.0, 9.0])),
+        col(
+            "w",
+            Float64Array::from(vec![
+                Some(1.0),
+                Some(3.0),
+                Some(1.0),
+                Some(0.5),
+                Some(2.0),
+                Some(0.5),
+                None,
+                Some(0.0),
+            ]),
+        ),
+    ]
+}
+
+/// tfx_bsl 1.21.0, whose `QuantilesSketch` computes `tft.bucketize` with `weights`: the boundaries are 2, 3 and 5.
+#[test]
+fn weighted_buckets_as_tf_transform() {
+    for exact in [false, true] {
+        let mut expected = weighted_rows();
+        let buckets = Int32Array::from(vec![0, 1, 2, 2, 3, 3, 0, 3]);
+        expected.push(col("x_b", buckets));
+        check(
+            json!({"bucketize": {"columns": ["x"], "q": 4, "weight": "w", "exact": exact, "suffix": "_b"}}),
+            weighted_rows(),
+            expected,
+        );
+        let mut expected = weighted_rows();
+        let ranks = f64s(&[0.0, 0.0, 0.5, 0.75, 1.0, 1.0, 0.0, 1.0]);
+        expected.push(col("x_r", ranks));
+        check(
+            json!({"quantiles": {"columns": ["x"], "q": 4, "weight": "w", "exact": exact, "suffix": "_r"}}),
+            weighted_rows(),
+            expected,
+        );
+    }
+}
+
+/// scikit-learn 1.9.1, `KBinsDiscretizer(n, encode="ordinal", strategy="quantile", quantile_method="inverted_cdf")` with
+/// `sample_weight`: the inner edges of 2, 3 and 4 bins are 2; 2 and 4; 2 and 5.
+#[test]
+fn weighted_bins_as_scikit_learn() {
+    for (bins, expected_bins) in [
+        (2, [0, 1, 1, 1, 1, 1, 0, 1]),
+        (3, [0, 1, 1, 2, 2, 2, 0, 2]),
+        (4, [0, 1, 1, 1, 2, 2, 0, 2]),
+    ] {
+        for exact in [false, true] {
+            let mut expected = weighted_rows();
+            expected.push(col("x_bin", Int32Array::from(expected_bins.to_vec())));
+            check(
+                json!({"k_bins": {
+                    "columns": ["x"], "bins": bins, "strategy": "quantile", "weight": "w", "exact": exact, "suffix": "_bin"
+                }}),
+                weighted_rows(),
+                expected,
+            );
+        }
+    }
+}
+
+#[test]
+fn weights_that_no_step_takes() {
+    let input = || {
+        vec![
+            col("x", f64s(&[1.0, 2.0, 3.0])),
+            col("w", f64s(&[1.0, 0.0, -2.0])),
+            col("s", StringArray::from(vec!["a", "b", "c"])),
+        ]
+    };
+    for exact in [false, true] {
+        let step = json!({"columns": ["x"], "q": 2, "weight": "w", "exact": exact});
+        let fault = check_fault(json!({ "bucketize": step }), input(), codes::BAD_ROW);
+        assert_eq!(
+            fault.message(),
+            "`w` holds the weight -2.0: weights are 0, or between 1e-200 and 1e200"
+        );
+        assert_eq!(fault.site().column.as_deref(), Some("w"));
+        assert_eq!(fault.site().rows, [2]);
+    }
+    // Rows are those of the file, unless rows before them have left.
+    let fault = check_fault_nodes(
+        vec![(
+            "out",
+            "this",
+            vec![
+                json!({"filter": "x > 1"}),
+                json!({"quantiles": {"columns": ["x"], "weight": "w"}}),
+            ],
+        )],
+        vec![("this", input())],
+        codes::BAD_ROW,
+    );
+    assert!(fault.site().rows.is_empty());
+    for (step, code) in [
+        (
+            json!({"bucketize": {"columns": ["x"], "q": 2, "weight": "s"}}),
+            codes::COLUMN_TYPE,
+        ),
+        (
+            json!({"bucketize": {"columns": ["x"], "q": 2, "weight": "other"}}),
+            codes::UNKNOWN_COLUMN,
+        ),
+        (
+            json!({"bucketize": {"columns": ["x", "w"], "q": 2, "weight": "w"}}),
+            codes::BAD_VALUE,
+        ),
+        (
+            json!({"bucketize": {"columns": ["x"], "q": 2, "weight": "w", "by": ["s"]}}),
+            codes::BAD_VALUE,
+        ),
+        (
+            json!({"bucketize": {"columns": ["x"], "q": 2, "weight": "w", "epsilon": 2}}),
+            codes::BAD_VALUE,
+        ),
+        (
+            json!({"k_bins": {"columns": ["x"], "bins": 2, "weight": "w"}}),
+            codes::BAD_VALUE,
+        ),
+    ] {
+        check_fault(step, input(), code);
+    }
+}
+
 #[test]
 fn quantiles_interpolate_ranks() {
     // Boundaries of 4 buckets over 0, 10, ..., 70: 20, 40, 60.
