@@ -192,6 +192,7 @@ fn every_transform_is_the_same_from_both() {
         ("middle", agg::median("qty")),
         ("most", agg::quantile("qty", 0.9)),
         ("at", agg::weighted_mean("price", "qty")),
+        ("usual", agg::weighted_quantile("price", "qty", 0.5)),
         ("first", agg::first_by("qty", "date")),
         ("last", agg::last_by("qty", "date")),
         ("often", agg::top_k("qty", 3)),
@@ -200,7 +201,7 @@ fn every_transform_is_the_same_from_both() {
     ];
     #[rustfmt::skip]
     let cases: Vec<(&str, Step)> = vec![
-        ("aggregate: { by: [store_id], every: 1w, time: date, compute: { total: { sum: qty }, days: { count: '*' }, middle: { median: qty }, most: { quantile: { column: qty, q: 0.9 } }, at: { weighted_mean: { column: price, weight: qty } }, first: { first_by: { column: qty, time: date } }, last: { last_by: { column: qty, time: date } }, often: { top_k: { column: qty, k: 3 } }, each: { list: { column: qty, limit: 100 } }, some: { list: { column: qty, limit: 10, beyond: truncate } } } }",
+        ("aggregate: { by: [store_id], every: 1w, time: date, compute: { total: { sum: qty }, days: { count: '*' }, middle: { median: qty }, most: { quantile: { column: qty, q: 0.9 } }, at: { weighted_mean: { column: price, weight: qty } }, usual: { weighted_quantile: { column: price, weight: qty, q: 0.5 } }, first: { first_by: { column: qty, time: date } }, last: { last_by: { column: qty, time: date } }, often: { top_k: { column: qty, k: 3 } }, each: { list: { column: qty, limit: 100 } }, some: { list: { column: qty, limit: 10, beyond: truncate } } } }",
             made(aggregate().by(["store_id"]).every("1w").time("date").compute(totals))),
         ("apply_buckets: { columns: [age], boundaries: [18, 30, 65] }", made(apply_buckets(["age"], [18.0, 30.0, 65.0]))),
         ("as_of_join: { with: stores, on: [item_id], tolerance: 7d, direction: nearest }",

@@ -23,9 +23,9 @@ pub use functions::*;
 pub use numeric::*;
 pub use relational::{
     Aggregate, AggregateByTime, AggregateExpression, AggregateList, AggregateQuantile,
-    AggregateTopK, AggregateWeightedMean, AsOfDirection, AsOfJoin, Dedupe, DedupeKeep, Join,
-    JoinCardinality, JoinKind, JoinStrategy, ListOverflow, agg, aggregate, as_of_join, dedupe,
-    join,
+    AggregateTopK, AggregateWeightedMean, AggregateWeightedQuantile, AsOfDirection, AsOfJoin,
+    Dedupe, DedupeKeep, Join, JoinCardinality, JoinKind, JoinStrategy, ListOverflow, agg,
+    aggregate, as_of_join, dedupe, join,
 };
 pub use rows::*;
 pub use text::*;

@@ -60,7 +60,7 @@ impl WeightedColumn {
                 continue;
             }
             if !is_weight(weight) {
-                return Err(weight_fault(column, weight).input_rows([row as u64]));
+                return Err(weight_fault(weight).column(column).input_rows([row as u64]));
             }
             take(row, value, weight)?;
         }
@@ -69,13 +69,12 @@ impl WeightedColumn {
 }
 
 /// The fault for a number that is no weight.
-fn weight_fault(column: &str, weight: f64) -> Fault {
+pub(crate) fn weight_fault(weight: f64) -> Fault {
     let message = format!(
-        "`{column}` holds the weight {weight:?}: weights are 0, or between {:?} and {:?}",
+        "the weight {weight:?} is neither 0 nor between {:?} and {:?}",
         WEIGHTS.start(),
         WEIGHTS.end()
     );
     Fault::new(codes::BAD_ROW, message)
-        .column(column)
         .hint("`filter` such rows before this step, or `clip` the weights")
 }

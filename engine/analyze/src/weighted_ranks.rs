@@ -96,7 +96,7 @@ impl<'r> WeightedRanks<'r> {
 }
 
 /// The probabilities of a request in ascending order.
-fn sorted_shares(request: &QuantileRequest) -> Vec<f64> {
+pub(crate) fn sorted_shares(request: &QuantileRequest) -> Vec<f64> {
     let mut shares = Vec::new();
     if let QuantileRequest::Probabilities(probabilities) = request {
         for probability in probabilities {
@@ -156,16 +156,21 @@ pub(crate) fn weighted_finding(request: &QuantileRequest, values: &[f64]) -> Res
     let shares = sorted_shares(request);
     let mut quantiles = Vec::with_capacity(probabilities.len());
     for probability in probabilities {
-        let share = probability.clamp(0.0, 1.0);
-        // Equal probabilities have equal quantiles.
-        let index = shares.partition_point(|other| other.total_cmp(&share).is_lt());
-        quantiles.push(values.get(index).copied());
+        quantiles.push(quantile_among(&shares, values, *probability));
     }
     let probabilities = Float64Array::from(probabilities.clone());
     Finding::of([
         ("probability", Arc::new(probabilities) as ArrayRef),
         ("value", Arc::new(Float64Array::from(quantiles))),
     ])
+}
+
+/// The value of a probability, from the values of all in ascending order.
+pub(crate) fn quantile_among(shares: &[f64], values: &[f64], probability: f64) -> Option<f64> {
+    let share = probability.clamp(0.0, 1.0);
+    // Equal probabilities have equal quantiles.
+    let index = shares.partition_point(|other| other.total_cmp(&share).is_lt());
+    values.get(index).copied()
 }
 
 #[cfg(test)]

@@ -266,6 +266,7 @@ fn any_budget_and_division_gives_the_same_bits_and_what_lists_of_rows_give() {
     for names in cases {
         let keys: Vec<ArrayRef> = names.iter().map(|name| key(name)).collect();
         let spec = Arc::new(GroupBy {
+            value_names: Vec::new(),
             keys: keys
                 .iter()
                 .map(|key| GroupKey {
@@ -591,6 +592,7 @@ fn extremes_of_texts_are_the_same_in_all_layouts() {
     ] {
         let keys: Vec<ArrayRef> = names.iter().map(|name| key(name)).collect();
         let spec = Arc::new(GroupBy {
+            value_names: Vec::new(),
             keys: keys
                 .iter()
                 .map(|key| GroupKey {
@@ -662,6 +664,7 @@ fn estimates_are_near_the_exact_numbers_of_distinct_values() {
     ];
     for values in values {
         let spec = Arc::new(GroupBy {
+            value_names: Vec::new(),
             keys: vec![GroupKey {
                 data_type: DataType::Int64,
                 bucket: None,
@@ -767,6 +770,7 @@ fn first_rows(columns: &[ArrayRef], budget_bytes: usize, parts: &[Range<usize>])
         bucket: None,
     });
     let spec = Arc::new(GroupBy {
+        value_names: Vec::new(),
         keys: keys.collect(),
         values: Vec::new(),
         results: vec![GroupResult {

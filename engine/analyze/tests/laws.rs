@@ -304,6 +304,7 @@ fn groups(columns: &[ArrayRef], functions: &[(GroupFunction, usize)]) -> FoundGr
         .collect();
     FoundGroups(
         GroupByAnalyzer::new(&Arc::new(GroupBy {
+            value_names: Vec::new(),
             keys,
             values: types(values),
             results,
@@ -488,6 +489,25 @@ proptest! {
                 let whole = SampledWeightedQuantiles { epsilon: 0.1, ask: ask.clone(), weight };
                 prop_assert_eq!(finding(&whole, &data), finding(&exact, &data));
             }
+        }
+    }
+
+    #[test]
+    fn weighted_quantiles_by_key(columns in number_columns(), weights in weights(), words in words(300), seed in any::<u64>()) {
+        let weights: ArrayRef = Arc::new(Float64Array::from(weights));
+        for text in layouts(&words) {
+            let rows = columns[0].len().min(weights.len()).min(text.len());
+            let data: Vec<ArrayRef> =
+                [&text, &columns[0], &weights, &text].map(|column| column.slice(0, rows)).to_vec();
+            let functions = [0.0, 0.3, 1.0].map(|q| (GroupFunction::WeightedQuantile { q, weight: 1 }, 0));
+            let analyzer = groups(&data, &functions);
+            check_laws(&analyzer, &[batch(&data)], seed)
+                .map_err(|law| TestCaseError::fail(format!("{analyzer:?}: {law}")))?;
+            let data = [&columns[0], &weights, &text].map(|column| column.slice(0, rows));
+            let keys = [text.data_type().clone()];
+            let analyzer = GroupedQuantiles::weighted(&keys, "w", &[0.25, 0.5]).unwrap();
+            check_laws(&analyzer, &[batch(&data)], seed)
+                .map_err(|law| TestCaseError::fail(format!("{analyzer:?}: {law}")))?;
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, Schema, SchemaRef};
 use forebay_analyze::GroupByState;
-use forebay_model::{GroupBy, GroupFunction, Result, RowChange, count_not_finite};
+use forebay_model::{Fault, GroupBy, GroupFunction, Result, RowChange, count_not_finite};
 use forebay_plan::{GatherBy, GroupByOp, NodeFlow, OpId, RowCounts};
 use forebay_threads::parallel_map;
 
@@ -33,7 +33,16 @@ fn is_computed(function: GroupFunction) -> bool {
             | GroupFunction::Std { .. }
             | GroupFunction::Quantile { .. }
             | GroupFunction::WeightedMean { .. }
+            | GroupFunction::WeightedQuantile { .. }
     )
+}
+
+/// Drops the rows of a fault that are counted from the begin of some input, which says nothing about their file.
+fn without_input_rows(fault: Fault) -> Fault {
+    if fault.has_input_rows() {
+        return fault.map_rows(|_| None);
+    }
+    fault
 }
 
 impl MaterializePass<'_> {
@@ -192,7 +201,8 @@ impl MaterializePass<'_> {
                           rows,
                           first,
                       }| {
-                    state.update(&columns[..inputs], rows, first)?;
+                    let updated = state.update(&columns[..inputs], rows, first);
+                    updated.map_err(without_input_rows)?;
                     self.context.memory.check()?;
                     Ok(true)
                 },

@@ -117,6 +117,7 @@ pub fn placed_key_spec(spans: &FlowSpans, last: bool) -> Arc<GroupBy> {
     Arc::new(GroupBy {
         keys,
         values: Vec::new(),
+        value_names: Vec::new(),
         results: vec![GroupResult { function, value: 0 }],
     })
 }

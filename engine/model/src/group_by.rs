@@ -15,6 +15,8 @@ pub struct GroupBy {
     pub keys: Vec<GroupKey>,
     /// Logical types of the value columns.
     pub values: Vec<DataType>,
+    /// Names of the value columns, for faults. They may be left out.
+    pub value_names: Vec<String>,
     /// The computed results, in the order of the result's columns.
     pub results: Vec<GroupResult>,
 }
@@ -105,6 +107,16 @@ pub enum GroupFunction {
         /// Place of the column of weights among the value columns.
         weight: usize,
     },
+    /// The first value with which at least a share of the sum of the weights is passed, exactly: `inverted_cdf` of numpy.
+    /// Null if no row has a weight other than 0.
+    WeightedQuantile {
+        /// The share, in [0, 1].
+        q: f64,
+        /// Place of the column of weights among the value columns.
+        weight: usize,
+    },
+    /// The exact sum of weights, in the bytes of a state: a part of a weighted quantile.
+    WeightSum,
     /// The value at the least time; of rows of one time, that of the first row.
     FirstBy {
         /// Place of the column of times among the value columns.
@@ -157,6 +169,7 @@ impl GroupFunction {
     pub fn other_column(self) -> Option<usize> {
         match self {
             GroupFunction::WeightedMean { weight: place }
+            | GroupFunction::WeightedQuantile { weight: place, .. }
             | GroupFunction::FirstBy { time: place }
             | GroupFunction::LastBy { time: place } => Some(place),
             _ => None,
@@ -190,7 +203,10 @@ impl GroupFunction {
             GroupFunction::Var { .. }
             | GroupFunction::Std { .. }
             | GroupFunction::Quantile { .. } => DataType::Float64,
-            GroupFunction::WeightedMean { .. } => DataType::Float64,
+            GroupFunction::WeightedMean { .. } | GroupFunction::WeightedQuantile { .. } => {
+                DataType::Float64
+            }
+            GroupFunction::WeightSum => DataType::Binary,
             GroupFunction::Min
             | GroupFunction::Max
             | GroupFunction::First

@@ -857,7 +857,9 @@ impl QueryTables for QueryInputs<'_> {
 fn result_inputs(result: &GroupResult) -> Vec<usize> {
     match result.function {
         GroupFunction::CountRows | GroupFunction::FirstRow | GroupFunction::LastRow => Vec::new(),
-        GroupFunction::WeightedMean { weight } => vec![result.value, weight],
+        GroupFunction::WeightedMean { weight } | GroupFunction::WeightedQuantile { weight, .. } => {
+            vec![result.value, weight]
+        }
         GroupFunction::FirstBy { time } | GroupFunction::LastBy { time } => {
             vec![result.value, time]
         }

@@ -260,6 +260,9 @@ impl NullWalk<'_> {
                     GroupFunction::Var { ddof: 1.. } | GroupFunction::Std { ddof: 1.. } => {
                         Some(self.made(id, "has groups with too few values"))
                     }
+                    GroupFunction::WeightedQuantile { .. } => {
+                        Some(self.made(id, "has groups without a weight"))
+                    }
                     _ => of_inputs(group.inputs.get(keys + result.value)?),
                 }
             }

@@ -38,7 +38,8 @@ use crate::shared::{
 /// the weight is passed, within the rank error as a share of the weight. Rows without a weight (null or NaN) and weights of
 /// 0 do not count; a weight that is negative, infinite, below 1e-200 or above 1e200 is a fault when fitting. State: a sample
 /// of as many rows, of 56 bytes, which is exact up to as many rows, or the distinct values with the exact sums of their
-/// weights. Applying reads no weights. Follows tf.Transform's `bucketize` with `weights`.
+/// weights. Applying reads no weights. Follows tf.Transform's `bucketize` with `weights`. With `by` and `weight`, boundary k
+/// of a key is the first value with which at least `k / q` of its weight is passed.
 ///
 /// ```yaml
 /// - bucketize: { columns: [price], q: 4, suffix: _bucket }
@@ -140,16 +141,14 @@ impl Bucketize {
             let fault = bad_value("boundaries of keys are exact").field("epsilon");
             return Err(fault.hint("leave out `epsilon`, or `by`"));
         }
-        if self.weight.is_some() {
-            let fault = bad_value("boundaries of keys have no weights").field("weight");
-            return Err(fault.hint("leave out `weight`, or `by`"));
-        }
         let mut key_types = Vec::new();
         for key in &self.by {
             key_types.push(scope.field(key)?.data_type().clone());
         }
+        let fields = scope.numeric_columns(&self.columns)?;
+        check_weight(scope, self.weight.as_deref(), &fields)?;
         let mut ops = Vec::new();
-        for field in scope.numeric_columns(&self.columns)? {
+        for field in fields {
             ops.push(PlanOp::Map(self.map_by_key(field, &key_types)?));
         }
         Ok(ops)
@@ -158,10 +157,17 @@ impl Bucketize {
     fn map_by_key(&self, field: &Field, key_types: &[DataType]) -> Result<MapOp> {
         let shares = (1..self.q).map(|k| f64::from(k) / f64::from(self.q));
         let shares: Vec<f64> = shares.collect();
-        let quantiles = GroupedQuantiles::new(key_types, &shares)?;
         let mut reads = vec![field.name().clone()];
         reads.extend_from_slice(&self.by);
-        let request = AnalyzerRequest::new(quantiles, reads.clone());
+        let request = match &self.weight {
+            None => AnalyzerRequest::new(GroupedQuantiles::new(key_types, &shares)?, reads.clone()),
+            Some(weight) => {
+                let quantiles = GroupedQuantiles::weighted(key_types, weight, &shares)?;
+                let mut inputs = reads.clone();
+                inputs.insert(1, weight.clone());
+                AnalyzerRequest::new(quantiles, inputs)
+            }
+        };
         let output = output_field(field, &self.suffix, DataType::Int32);
         let key_count = self.by.len();
         let map = MapOp::fitted(reads, [output], [request], move |findings| {

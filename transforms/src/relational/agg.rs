@@ -2,7 +2,7 @@
 
 use super::aggregate::{
     AggregateByTime, AggregateExpression, AggregateList, AggregateQuantile, AggregateTopK,
-    AggregateWeightedMean, ListOverflow,
+    AggregateWeightedMean, AggregateWeightedQuantile, ListOverflow,
 };
 
 macro_rules! functions {
@@ -56,6 +56,19 @@ pub fn weighted_mean(column: impl Into<String>, weight: impl Into<String>) -> Ag
     AggregateExpression::WeightedMean(AggregateWeightedMean {
         column: column.into(),
         weight: weight.into(),
+    })
+}
+
+/// A quantile of numbers, weighted by another column; `q` is the share of the weight up to it, from 0 to 1.
+pub fn weighted_quantile(
+    column: impl Into<String>,
+    weight: impl Into<String>,
+    q: f64,
+) -> AggregateExpression {
+    AggregateExpression::WeightedQuantile(AggregateWeightedQuantile {
+        column: column.into(),
+        weight: weight.into(),
+        q,
     })
 }
 

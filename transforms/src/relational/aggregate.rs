@@ -26,10 +26,11 @@ use crate::shared::bad_value;
 /// result is null (counts are 0).
 /// Sums, means, variances of floats are exact and rounded once, so that the bits do not depend on
 /// threads; sums of integers are `int64`, a sum that does not fit is a fault; means, `std` and
-/// `var` are `float64`. `median`, `quantile` and `weighted_mean` are exact, too. `first`, `last` and `list` go by the
-/// order of the data. `first_by` and `last_by` go by time, and by the order of the data among rows of one time. Without
-/// keys and `every` there is one row, of empty data too. Takes a pass of its own, whose memory grows with the
-/// number of groups, for `n_unique`, `median`, `quantile` and `top_k` of distinct values in groups; it spills.
+/// `var` are `float64`. `median`, `quantile`, `weighted_mean` and `weighted_quantile` are exact, too. `first`, `last` and
+/// `list` go by the order of the data. `first_by` and `last_by` go by time, and by the order of the data among rows of one
+/// time. Without keys and `every` there is one row, of empty data too. Takes a pass of its own, whose memory grows with the
+/// number of groups, for `n_unique`, `median`, `quantile`, `weighted_quantile` and `top_k` of distinct values in groups; it
+/// spills.
 /// `approx_n_unique` holds at most 4 KiB for each group. It estimates the number of distinct values by HyperLogLog
 /// (Flajolet and others 2007) with 4,096 registers and the estimator of Ertl (2017): the standard error is 1.04 /
 /// sqrt(4096) = 1.63 %, so that 95 of 100 estimates are within 3.3 %. Up to 1,023 values are counted one by one (Heule
@@ -58,8 +59,9 @@ pub struct Aggregate {
     pub time: Option<String>,
     /// New columns by name, each `function: column` (`sum`, `mean`, `count`, `min`, `max`, `std`, `var`, `first`, `last`,
     /// `n_unique`, `approx_n_unique`, `median`) or one of `quantile: { column, q }`, `weighted_mean: { column, weight }`,
-    /// `first_by: { column, time }`, `last_by: { column, time }`, `top_k: { column, k }` (a list, most frequent first) and
-    /// `list: { column, limit, beyond }` (with `beyond: truncate` a longer list is cut, else it is a fault).
+    /// `weighted_quantile: { column, weight, q }`, `first_by: { column, time }`, `last_by: { column, time }`,
+    /// `top_k: { column, k }` (a list, most frequent first) and `list: { column, limit, beyond }` (with
+    /// `beyond: truncate` a longer list is cut, else it is a fault).
     pub compute: IndexMap<String, AggregateExpression>,
     /// `std` and `var` divide by `n - ddof`.
     #[serde(default = "one")]
@@ -103,6 +105,8 @@ pub enum AggregateExpression {
     Quantile(AggregateQuantile),
     /// The mean of numbers, weighted by another column: the sum of value times weight divided by the sum of the weights.
     WeightedMean(AggregateWeightedMean),
+    /// A quantile of numbers, weighted by another column, exactly.
+    WeightedQuantile(AggregateWeightedQuantile),
     /// The value of the row with the least time.
     FirstBy(AggregateByTime),
     /// The value of the row with the greatest time.
@@ -131,6 +135,20 @@ pub struct AggregateWeightedMean {
     pub column: String,
     /// The column of weights. Rows without a value or without a weight are ignored. The mean is null if the weights sum to 0.
     pub weight: String,
+}
+
+/// A weighted quantile of a column over a group: the least value up to which at least the share `q` of the weight lies, as
+/// numpy's `quantile` with `weights` and `method="inverted_cdf"` has it. Shares are compared without rounding.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AggregateWeightedQuantile {
+    /// The column.
+    pub column: String,
+    /// The column of weights. Rows without a value or without a weight are ignored, and so are weights of 0; a weight that is
+    /// negative, infinite, below 1e-200 or above 1e200 is a fault. Without any other row the quantile is null.
+    pub weight: String,
+    /// The share of the weight, from 0 to 1. Values are not interpolated.
+    pub q: f64,
 }
 
 /// The value of a column at the first or last time of a group.
@@ -201,6 +219,7 @@ impl AggregateExpression {
             | AggregateExpression::Median(column)
             | AggregateExpression::Quantile(AggregateQuantile { column, .. }) => column,
             AggregateExpression::WeightedMean(AggregateWeightedMean { column, .. })
+            | AggregateExpression::WeightedQuantile(AggregateWeightedQuantile { column, .. })
             | AggregateExpression::FirstBy(AggregateByTime { column, .. })
             | AggregateExpression::LastBy(AggregateByTime { column, .. })
             | AggregateExpression::TopK(AggregateTopK { column, .. })
@@ -211,7 +230,10 @@ impl AggregateExpression {
     /// The second column of a function.
     fn other(&self) -> Option<&str> {
         match self {
-            AggregateExpression::WeightedMean(AggregateWeightedMean { weight, .. }) => Some(weight),
+            AggregateExpression::WeightedMean(AggregateWeightedMean { weight, .. })
+            | AggregateExpression::WeightedQuantile(AggregateWeightedQuantile { weight, .. }) => {
+                Some(weight)
+            }
             AggregateExpression::FirstBy(AggregateByTime { time, .. })
             | AggregateExpression::LastBy(AggregateByTime { time, .. }) => Some(time),
             _ => None,
@@ -238,6 +260,12 @@ impl AggregateExpression {
                 GroupFunction::Quantile { q: *q }
             }
             AggregateExpression::WeightedMean(_) => GroupFunction::WeightedMean { weight: other },
+            AggregateExpression::WeightedQuantile(AggregateWeightedQuantile { q, .. }) => {
+                GroupFunction::WeightedQuantile {
+                    q: *q,
+                    weight: other,
+                }
+            }
             AggregateExpression::FirstBy(_) => GroupFunction::FirstBy { time: other },
             AggregateExpression::LastBy(_) => GroupFunction::LastBy { time: other },
             AggregateExpression::TopK(AggregateTopK { k, .. }) => GroupFunction::TopK { k: *k },
@@ -252,6 +280,7 @@ impl AggregateExpression {
     fn range_fault(&self, name: &str) -> Option<Fault> {
         let (key, number, most) = match self {
             AggregateExpression::Quantile(AggregateQuantile { q, .. })
+            | AggregateExpression::WeightedQuantile(AggregateWeightedQuantile { q, .. })
                 if !(0.0..=1.0).contains(q) =>
             {
                 return Some(bad_value(format!(
@@ -280,7 +309,9 @@ impl AggregateExpression {
             DataType::Date32 | DataType::Date64 | DataType::Timestamp(..)
         );
         let (fits, expected) = match self {
-            AggregateExpression::WeightedMean(_) => (data_type.is_numeric(), "a number"),
+            AggregateExpression::WeightedMean(_) | AggregateExpression::WeightedQuantile(_) => {
+                (data_type.is_numeric(), "a number")
+            }
             _ => (
                 is_time || data_type.is_integer(),
                 "a date, a timestamp or a whole number",
@@ -311,6 +342,7 @@ impl AggregateExpression {
                 | AggregateExpression::Median(_)
                 | AggregateExpression::Quantile(_)
                 | AggregateExpression::WeightedMean(_)
+                | AggregateExpression::WeightedQuantile(_)
         )
     }
 }
@@ -336,6 +368,7 @@ impl Transform for Aggregate {
         inputs.extend(columns.values.keys().cloned());
         let spec = Arc::new(GroupBy {
             keys: columns.keys,
+            value_names: columns.values.keys().cloned().collect(),
             values: columns.values.into_values().collect(),
             results: columns.results,
         });

@@ -12,7 +12,7 @@ mod join;
 
 pub use aggregate::{
     Aggregate, AggregateByTime, AggregateExpression, AggregateList, AggregateQuantile,
-    AggregateTopK, AggregateWeightedMean, ListOverflow, aggregate,
+    AggregateTopK, AggregateWeightedMean, AggregateWeightedQuantile, ListOverflow, aggregate,
 };
 pub use as_of_join::{AsOfDirection, AsOfJoin, as_of_join};
 pub use collect::{CollectRows, CollectState};

@@ -744,6 +744,29 @@ fn weighted_buckets_as_tf_transform() {
     }
 }
 
+/// numpy 2.4.6, `np.quantile(x, [0.25, 0.5, 0.75], weights=w, method="inverted_cdf")`: 2, 2 and 5 of a, 4, 4 and 4 of b.
+#[test]
+fn weighted_buckets_of_each_key() {
+    let input = || {
+        vec![
+            col(
+                "k",
+                StringArray::from(vec!["a", "a", "a", "b", "a", "a", "b", "c"]),
+            ),
+            col("x", f64s(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 9.0, 1.0])),
+            col("w", f64s(&[1.0, 3.0, 1.0, 0.5, 2.0, 0.5, 0.1, 0.0])),
+        ]
+    };
+    let mut expected = input();
+    let buckets = Int32Array::from(vec![0, 2, 2, 3, 3, 3, 3, 0]);
+    expected.push(col("x_b", buckets));
+    check(
+        json!({"bucketize": {"columns": ["x"], "q": 4, "by": ["k"], "weight": "w", "suffix": "_b"}}),
+        input(),
+        expected,
+    );
+}
+
 /// scikit-learn 1.9.1, `KBinsDiscretizer(n, encode="ordinal", strategy="quantile", quantile_method="inverted_cdf")` with
 /// `sample_weight`: the inner edges of 2, 3 and 4 bins are 2; 2 and 4; 2 and 5.
 #[test]
@@ -781,7 +804,7 @@ fn weights_that_no_step_takes() {
         let fault = check_fault(json!({ "bucketize": step }), input(), codes::BAD_ROW);
         assert_eq!(
             fault.message(),
-            "`w` holds the weight -2.0: weights are 0, or between 1e-200 and 1e200"
+            "the weight -2.0 is neither 0 nor between 1e-200 and 1e200"
         );
         assert_eq!(fault.site().column.as_deref(), Some("w"));
         assert_eq!(fault.site().rows, [2]);
@@ -815,7 +838,7 @@ fn weights_that_no_step_takes() {
         ),
         (
             json!({"bucketize": {"columns": ["x"], "q": 2, "weight": "w", "by": ["s"]}}),
-            codes::BAD_VALUE,
+            codes::BAD_ROW,
         ),
         (
             json!({"bucketize": {"columns": ["x"], "q": 2, "weight": "w", "epsilon": 2}}),

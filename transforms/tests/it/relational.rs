@@ -535,6 +535,111 @@ fn weighted_means_of_what_is_not_finite() {
     }
 }
 
+/// numpy 2.4.6, `np.quantile(x, q, weights=w, method="inverted_cdf")` of each key.
+#[test]
+fn weighted_quantiles_as_numpy() {
+    let infinity = f64::INFINITY;
+    let nan = f64::NAN;
+    // Each row: the key, the value, the weight.
+    let rows = [
+        ("a", 5.0, Some(2.0)),
+        ("b", 10.0, Some(1.0)),
+        ("a", 1.0, Some(0.0)),
+        ("b", 7.0, Some(2.0)),
+        ("a", 2.0, Some(3.0)),
+        ("b", nan, Some(9.0)),
+        ("b", 8.0, Some(4.0)),
+        ("a", 3.0, Some(1.0)),
+        ("b", 7.0, Some(1.0)),
+        ("b", -3.0, Some(8.0)),
+        ("a", 4.0, Some(0.5)),
+        ("b", infinity, Some(0.0)),
+        ("a", 6.0, Some(1.5)),
+        ("a", 99.0, None),
+        ("c", 1.0, Some(0.0)),
+    ];
+    let input = |last_weight: f64| {
+        let mut weights: Vec<Option<f64>> = rows.iter().map(|row| row.2).collect();
+        weights[14] = Some(last_weight);
+        vec![
+            col(
+                "k",
+                rows.iter().map(|row| Some(row.0)).collect::<StringArray>(),
+            ),
+            col(
+                "x",
+                rows.iter().map(|row| Some(row.1)).collect::<Float64Array>(),
+            ),
+            col("w", Float64Array::from(weights)),
+        ]
+    };
+    let quantile = |q: f64| json!({"weighted_quantile": {"column": "x", "weight": "w", "q": q}});
+    let step = json!({"aggregate": {"by": ["k"], "compute": {
+        "least": quantile(0.0), "quarter": quantile(0.25), "half": quantile(0.5), "above": quantile(0.5625),
+        "most": quantile(0.95), "all": quantile(1.0),
+        "kinds": {"n_unique": "x"}, "middle": {"median": "x"},
+        "mean": {"weighted_mean": {"column": "x", "weight": "w"}}}}});
+    check(
+        step.clone(),
+        input(0.0),
+        vec![
+            col("k", words(&[Some("a"), Some("b"), Some("c")])),
+            col(
+                "least",
+                Float64Array::from(vec![Some(2.0), Some(-3.0), None]),
+            ),
+            col(
+                "quarter",
+                Float64Array::from(vec![Some(2.0), Some(-3.0), None]),
+            ),
+            col(
+                "half",
+                Float64Array::from(vec![Some(3.0), Some(-3.0), None]),
+            ),
+            col(
+                "above",
+                Float64Array::from(vec![Some(4.0), Some(7.0), None]),
+            ),
+            col(
+                "most",
+                Float64Array::from(vec![Some(6.0), Some(10.0), None]),
+            ),
+            col("all", Float64Array::from(vec![Some(6.0), Some(10.0), None])),
+            col("kinds", Int64Array::from(vec![7, 5, 1])),
+            col("middle", Float64Array::from(vec![4.0, 7.5, 1.0])),
+            col(
+                "mean",
+                Float64Array::from(vec![Some(3.75), Some(nan), None]),
+            ),
+        ],
+    );
+    for weight in [-1.0, infinity, 1e-300] {
+        let fault = check_fault(
+            json!({"aggregate": {"by": ["k"], "compute": {"half": quantile(0.5)}}}),
+            input(weight),
+            codes::BAD_ROW,
+        );
+        assert_eq!(fault.site().column.as_deref(), Some("w"), "{fault}");
+    }
+    for (bad, code) in [
+        (quantile(1.5), codes::BAD_VALUE),
+        (
+            json!({"weighted_quantile": {"column": "x", "weight": "k", "q": 0.5}}),
+            codes::COLUMN_TYPE,
+        ),
+        (
+            json!({"weighted_quantile": {"column": "k", "weight": "w", "q": 0.5}}),
+            codes::COLUMN_TYPE,
+        ),
+    ] {
+        check_fault(
+            json!({"aggregate": {"compute": {"n": bad}}}),
+            input(0.0),
+            code,
+        );
+    }
+}
+
 #[test]
 fn aggregate_of_everything_and_nothing() {
     let compute = json!({"aggregate": {"compute": {"n": {"count": "*"}, "x": {"mean": "x"}, "s": {"sum": "i"}}}});

@@ -13,6 +13,7 @@ use super::integer_sums::IntegerSums;
 use super::lists::Lists;
 use super::ordered_bits::has_ordered_bits;
 use super::placed::{PlacedRows, PlacedValues};
+use super::weight_sums::WeightSums;
 use super::weighted_sums::WeightedSums;
 
 /// A kind of accumulator; functions of one column that need the same kind share it.
@@ -44,6 +45,7 @@ pub(super) enum AccumulatorKind {
         last: bool,
     },
     DistinctSketches,
+    WeightSums,
     /// The distinct values, kept elsewhere.
     Distinct,
 }
@@ -81,8 +83,10 @@ impl AccumulatorKind {
             GroupFunction::FirstRow => AccumulatorKind::PlacedRows { last: false },
             GroupFunction::LastRow => AccumulatorKind::PlacedRows { last: true },
             GroupFunction::ApproxNUnique => AccumulatorKind::DistinctSketches,
+            GroupFunction::WeightSum => AccumulatorKind::WeightSums,
             GroupFunction::NUnique
             | GroupFunction::Quantile { .. }
+            | GroupFunction::WeightedQuantile { .. }
             | GroupFunction::TopK { .. } => AccumulatorKind::Distinct,
         }
     }
@@ -121,6 +125,7 @@ impl AccumulatorKind {
                 Box::new(ByteExtremes::new(data_type, greatest)?)
             }
             AccumulatorKind::Weighted => Box::new(WeightedSums::default()),
+            AccumulatorKind::WeightSums => Box::new(WeightSums::default()),
             AccumulatorKind::PlacedValues { last, by_time } => {
                 Box::new(PlacedValues::new(data_type, last, by_time)?)
             }

@@ -72,6 +72,8 @@ fn function_text(function: GroupFunction) -> String {
         GroupFunction::ApproxNUnique => "approx_n_unique 12 26".to_owned(),
         GroupFunction::Quantile { q } => format!("quantile {q}"),
         GroupFunction::WeightedMean { weight } => format!("weighted_mean {weight}"),
+        GroupFunction::WeightedQuantile { q, weight } => format!("weighted_quantile {q} {weight}"),
+        GroupFunction::WeightSum => "weight_sum".to_owned(),
         GroupFunction::FirstBy { time } => format!("first_by {time}"),
         GroupFunction::LastBy { time } => format!("last_by {time}"),
         GroupFunction::TopK { k } => format!("top_k {k}"),

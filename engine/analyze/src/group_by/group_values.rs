@@ -16,12 +16,21 @@ pub(super) struct ValueQuestions {
     pub(super) count: Option<usize>,
     /// Lengths of the lists of the most frequent values.
     pub(super) top: Vec<u32>,
+    /// Probabilities of the quantiles of weighted values.
+    pub(super) weighted_quantiles: Vec<f64>,
+    /// The accumulator that sums the weights of a group; without it values have no weights.
+    pub(super) weight: Option<usize>,
 }
 
 impl ValueQuestions {
     /// True if a result depends on the number of rows of each value.
     pub(super) fn needs_repeats(&self) -> bool {
         self.count.is_some() || !self.top.is_empty()
+    }
+
+    /// True if a result depends on the numbers that values are.
+    pub(super) fn needs_numbers(&self) -> bool {
+        self.count.is_some() || self.weight.is_some()
     }
 
     /// Most values of a list.
@@ -110,7 +119,7 @@ impl GroupValues {
     /// The column of a function of distinct values.
     pub(super) fn result(&self, function: GroupFunction) -> Result<ArrayRef> {
         Ok(match function {
-            GroupFunction::Quantile { q } => {
+            GroupFunction::Quantile { q } | GroupFunction::WeightedQuantile { q, .. } => {
                 let mut quantiles = self.quantiles.iter();
                 match quantiles.find(|(probability, _)| *probability == q) {
                     Some((_, results)) => Arc::new(Float64Array::from(results.clone())),

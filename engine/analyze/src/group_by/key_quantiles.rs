@@ -18,6 +18,9 @@ use crate::numeric_column::NumericColumn;
 /// Exact quantiles per key, interpolated linearly between the two nearest values. The input columns are the value,
 /// followed by the key columns.
 ///
+/// With weights, whose column comes behind the value, a quantile is the first value with which at least its share of the
+/// weight is passed. Rows without a weight and weights of 0 are ignored; a number that is no weight is a fault.
+///
 /// Nulls and NaN are ignored, infinities count; a null key is a key of its own. The state is the distinct values of each
 /// key, spilled beyond the budget.
 ///
@@ -26,6 +29,7 @@ use crate::numeric_column::NumericColumn;
 #[derive(Debug, Clone)]
 pub struct GroupedQuantiles {
     keys: Vec<DataType>,
+    has_weights: bool,
     probabilities: usize,
     groups: GroupByAnalyzer,
 }
@@ -33,6 +37,34 @@ pub struct GroupedQuantiles {
 impl GroupedQuantiles {
     /// Quantiles of some probabilities in [0, 1] for keys of these types; memory layouts do not matter.
     pub fn new(keys: &[DataType], probabilities: &[f64]) -> Result<GroupedQuantiles> {
+        let functions = probabilities
+            .iter()
+            .map(|q| GroupFunction::Quantile { q: *q });
+        GroupedQuantiles::of_functions(keys, functions.collect(), None)
+    }
+
+    /// Quantiles of values with weights; `weight` is the name of their column, for faults.
+    pub fn weighted(
+        keys: &[DataType],
+        weight: &str,
+        probabilities: &[f64],
+    ) -> Result<GroupedQuantiles> {
+        // The value comes first.
+        let weight_index = 1;
+        let functions = probabilities
+            .iter()
+            .map(|q| GroupFunction::WeightedQuantile {
+                q: *q,
+                weight: weight_index,
+            });
+        GroupedQuantiles::of_functions(keys, functions.collect(), Some(weight))
+    }
+
+    fn of_functions(
+        keys: &[DataType],
+        functions: Vec<GroupFunction>,
+        weight: Option<&str>,
+    ) -> Result<GroupedQuantiles> {
         let keys: Vec<DataType> = keys.iter().map(logical_type).collect();
         let mut group_keys = Vec::with_capacity(keys.len());
         for key in &keys {
@@ -41,20 +73,29 @@ impl GroupedQuantiles {
                 bucket: None,
             });
         }
-        let mut results = Vec::with_capacity(probabilities.len());
-        for q in probabilities {
-            let function = GroupFunction::Quantile { q: *q };
+        let probabilities = functions.len();
+        let mut results = Vec::with_capacity(probabilities);
+        for function in functions {
             results.push(GroupResult { function, value: 0 });
         }
+        let mut values = vec![DataType::Float64];
+        let mut value_names = Vec::new();
+        if let Some(weight) = weight {
+            values.push(DataType::Float64);
+            // The value has no name here: faults are of weights.
+            value_names.extend([String::new(), weight.to_owned()]);
+        }
         let spec = Arc::new(GroupBy {
+            value_names,
             keys: group_keys,
-            values: vec![DataType::Float64],
+            values,
             results,
         });
         let groups = GroupByAnalyzer::new(&spec);
         Ok(GroupedQuantiles {
             keys,
-            probabilities: probabilities.len(),
+            has_weights: weight.is_some(),
+            probabilities,
             groups: groups.ok_or_else(|| Fault::internal("quantiles are no positions"))?,
         })
     }
@@ -80,18 +121,17 @@ impl Analyzer for GroupedQuantiles {
     }
 
     fn update(&self, state: &mut GroupByState, input: &AnalyzerInput<'_>) -> Result<()> {
-        let columns = match input.columns.split_first() {
-            Some((values, keys)) if keys.len() == self.keys.len() => {
-                let mut columns = keys.to_vec();
-                columns.push(Arc::new(NumericColumn::doubles(values)?));
-                columns
-            }
-            _ => {
-                return Err(Fault::internal(
-                    "quantiles per key received the wrong number of columns",
-                ));
-            }
-        };
+        let numbers_count = 1 + usize::from(self.has_weights);
+        if input.columns.len() != numbers_count + self.keys.len() {
+            return Err(Fault::internal(
+                "quantiles per key received the wrong number of columns",
+            ));
+        }
+        let (numbers, keys) = input.columns.split_at(numbers_count);
+        let mut columns = keys.to_vec();
+        for number in numbers {
+            columns.push(Arc::new(NumericColumn::doubles(number)?));
+        }
         let groups_input = AnalyzerInput {
             columns: &columns,
             rows: input.rows,

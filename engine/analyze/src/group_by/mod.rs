@@ -24,12 +24,14 @@ mod packed_keys;
 mod placed;
 mod runs;
 mod sorted_groups;
+mod weight_sums;
 mod weighted_sums;
 mod window_sums;
 
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BinaryArray};
+use arrow::buffer::NullBuffer;
 use arrow::datatypes::UInt64Type;
 use forebay_model::{
     AdmittedMemory, Fault, GroupBy, GroupFunction, GroupKey, GroupResult, MemoryRequest, Result,
@@ -83,29 +85,55 @@ enum ResultSource {
     Distinct(usize),
 }
 
+/// A value column whose distinct values are kept, with the sums of their weights where it has them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct DistinctColumn {
+    value: usize,
+    weight: Option<usize>,
+}
+
+impl DistinctColumn {
+    /// The column that a result is computed of, if its distinct values are kept.
+    fn of(result: &GroupResult) -> Self {
+        let weight = match result.function {
+            GroupFunction::WeightedQuantile { weight, .. } => Some(weight),
+            _ => None,
+        };
+        DistinctColumn {
+            value: result.value,
+            weight,
+        }
+    }
+}
+
 /// The distinct values of a column in each group, as groups of the keys and the value.
 struct DistinctValues {
-    value: usize,
+    column: DistinctColumn,
     questions: ValueQuestions,
     pairs: GroupByState,
 }
 
 impl DistinctValues {
+    /// `total` is the accumulator that counts the values of a group, or sums their weights.
     fn new(
-        value: usize,
-        count: Option<usize>,
+        column: DistinctColumn,
+        total: Option<usize>,
         spec: &GroupBy,
         scratch: &Arc<dyn ScratchSpace>,
     ) -> Result<Self> {
         let mut questions = ValueQuestions::default();
         for result in &spec.results {
-            if result.value != value {
+            if DistinctColumn::of(result) != column {
                 continue;
             }
             match result.function {
                 GroupFunction::Quantile { q } => {
                     questions.quantiles.push(q);
-                    questions.count = count;
+                    questions.count = total;
+                }
+                GroupFunction::WeightedQuantile { q, .. } => {
+                    questions.weighted_quantiles.push(q);
+                    questions.weight = total;
                 }
                 GroupFunction::TopK { k } => questions.top.push(k),
                 _ => {}
@@ -114,10 +142,18 @@ impl DistinctValues {
         // The pairs of key and value are groups themselves, whose last key is the value.
         let mut keys = spec.keys.clone();
         keys.push(GroupKey {
-            data_type: spec.values[value].clone(),
+            data_type: spec.values[column.value].clone(),
             bucket: None,
         });
+        let mut values = Vec::new();
         let mut results = Vec::new();
+        if let Some(weight) = column.weight {
+            values.push(spec.values[weight].clone());
+            results.push(GroupResult {
+                function: GroupFunction::WeightSum,
+                value: 0,
+            });
+        }
         if questions.needs_repeats() {
             results.push(GroupResult {
                 function: GroupFunction::CountRows,
@@ -126,21 +162,29 @@ impl DistinctValues {
         }
         let pairs = Arc::new(GroupBy {
             keys,
-            values: Vec::new(),
+            values,
+            value_names: Vec::new(),
             results,
         });
         Ok(DistinctValues {
-            value,
+            column,
             questions,
             pairs: GroupByState::new(&pairs, scratch)?,
         })
     }
 
-    /// Adds the pairs of a batch: the key columns and the rows that hold a value.
-    fn update(&mut self, keys: &[ArrayRef], rows: usize, value: &ValueColumn) -> Result<()> {
+    /// Adds the pairs of a batch: the key columns and the rows that hold a value, and a weight where it has one.
+    fn update(&mut self, keys: &[ArrayRef], rows: usize, columns: &[ValueColumn]) -> Result<()> {
+        let value = &columns[self.column.value];
         let mut pairs = keys.to_vec();
         pairs.push(value.read.clone());
-        let Some(valid) = &value.valid else {
+        let mut valid = value.valid.clone();
+        if let Some(weight) = self.column.weight {
+            let weights = &columns[weight];
+            pairs.push(weights.read.clone());
+            valid = NullBuffer::union(valid.as_ref(), weights.valid.as_ref());
+        }
+        let Some(valid) = valid else {
             return self.pairs.update(&pairs, rows, 0);
         };
         let valid = arrow::array::BooleanArray::new(valid.inner().clone(), None);
@@ -193,6 +237,15 @@ impl AccumulatorColumn {
         is_broader && self.value == wanted_column.value
     }
 
+    /// The sum of the weights of the values of a column.
+    fn weights(value: usize, weight: usize) -> Self {
+        AccumulatorColumn {
+            kind: AccumulatorKind::WeightSums,
+            value: Some(value),
+            other: Some(weight),
+        }
+    }
+
     /// The number of values of a column.
     fn counts(value: usize) -> Self {
         AccumulatorColumn {
@@ -207,7 +260,7 @@ impl AccumulatorColumn {
 struct StateNeeds {
     columns: Vec<AccumulatorColumn>,
     /// Value columns whose distinct values are kept.
-    distinct: Vec<usize>,
+    distinct: Vec<DistinctColumn>,
 }
 
 impl StateNeeds {
@@ -225,13 +278,18 @@ impl StateNeeds {
                 needs.add_column(column, result.function);
                 continue;
             }
-            if !needs.distinct.contains(&result.value) {
-                needs.distinct.push(result.value);
+            let set = DistinctColumn::of(result);
+            if !needs.distinct.contains(&set) {
+                needs.distinct.push(set);
             }
-            // A quantile needs the number of values before the first of them is read.
+            // A quantile needs the number of values, or the sum of their weights, before the first of them is read.
             if matches!(result.function, GroupFunction::Quantile { .. }) {
                 let counts = AccumulatorColumn::counts(result.value);
                 needs.add_column(counts, GroupFunction::Count);
+            }
+            if let Some(weight) = set.weight {
+                let weights = AccumulatorColumn::weights(result.value, weight);
+                needs.add_column(weights, GroupFunction::WeightSum);
             }
         }
         needs
@@ -250,9 +308,18 @@ impl StateNeeds {
             .position(|candidate| candidate.answers(column, function))
     }
 
-    /// The accumulator that counts the values of a column.
-    fn count_of(&self, value: usize) -> Option<usize> {
-        self.position(&AccumulatorColumn::counts(value), GroupFunction::Count)
+    /// The accumulator that counts the values of a column, or sums their weights.
+    fn total_of(&self, set: DistinctColumn) -> Option<usize> {
+        match set.weight {
+            Some(weight) => {
+                let weights = AccumulatorColumn::weights(set.value, weight);
+                self.position(&weights, GroupFunction::WeightSum)
+            }
+            None => {
+                let counts = AccumulatorColumn::counts(set.value);
+                self.position(&counts, GroupFunction::Count)
+            }
+        }
     }
 
     fn source(&self, result: &GroupResult, spec: &GroupBy) -> ResultSource {
@@ -261,7 +328,7 @@ impl StateNeeds {
             return ResultSource::Accumulator(position);
         }
         let mut sets = self.distinct.iter();
-        let set = sets.position(|value| *value == result.value);
+        let set = sets.position(|set| *set == DistinctColumn::of(result));
         ResultSource::Distinct(set.unwrap_or(0))
     }
 }
@@ -307,9 +374,9 @@ impl GroupByState {
             parts: needs.distinct.len() + 1,
         });
         let mut distinct = Vec::with_capacity(needs.distinct.len());
-        for value in &needs.distinct {
-            let count = needs.count_of(*value);
-            distinct.push(DistinctValues::new(*value, count, spec, &scratch)?);
+        for set in &needs.distinct {
+            let total = needs.total_of(*set);
+            distinct.push(DistinctValues::new(*set, total, spec, &scratch)?);
         }
         let columns = needs.columns;
         let mut state = GroupByState {
@@ -340,16 +407,23 @@ impl GroupByState {
             value_columns.push(ValueColumn::of(column, data_type)?);
         }
         for (column, accumulator) in self.columns.iter().zip(&mut self.accumulators) {
-            accumulator.update(&GroupedRows {
+            let updated = accumulator.update(&GroupedRows {
                 groups: &self.groups,
                 value: column.value.and_then(|index| value_columns.get(index)),
                 other: column.other.and_then(|index| value_columns.get(index)),
                 first,
+            });
+            let names = &self.spec.value_names;
+            let name = column.other.and_then(|index| names.get(index));
+            updated.map_err(|fault| match name {
+                // The row holds no weight.
+                Some(name) if fault.has_input_rows() => fault.column(name),
+                _ => fault,
             })?;
         }
         self.end = self.end.max(first + rows as u64);
         for set in &mut self.distinct {
-            set.update(keys, rows, &value_columns[set.value])?;
+            set.update(keys, rows, &value_columns)?;
         }
         self.spill_if_large()
     }

@@ -4,7 +4,7 @@ use arrow::array::{
     Array, ArrayRef, AsArray, BinaryArray, BinaryBuilder, Float64Array, Int64Array,
 };
 use arrow::datatypes::Int64Type;
-use forebay_model::{Fault, GroupFunction, Result};
+use forebay_model::{Fault, GroupFunction, Result, StateDecoder};
 
 use super::accumulator::{Accumulator, LostResults, doubles};
 use super::group_values::{GroupValues, QuantileSearch, TopValues, ValueQuestions};
@@ -12,6 +12,9 @@ use super::key_index::KeyDecoder;
 use super::lists::list_column;
 use super::runs::{MERGED_BYTES_MAX, MERGED_GROUPS_MAX, RunMerge};
 use super::{GroupByState, ResultSource};
+use crate::exact_sum::ExactSum;
+use crate::quantile_request::QuantileRequest;
+use crate::weighted_ranks::{WeightedRanks, quantile_among, sorted_shares};
 
 /// Bytes of a value of a list, about.
 const LIST_VALUE_BYTES: usize = 64;
@@ -31,8 +34,8 @@ pub struct SortedGroups {
 struct NextGroups {
     keys: GroupKeys,
     results: Vec<ArrayRef>,
-    /// For each value column whose quantiles are asked, the number of values of each group.
-    counts: Vec<Option<ArrayRef>>,
+    /// For each set of values whose quantiles are asked, the number of values of each group, or the sum of their weights.
+    totals: Vec<Option<ArrayRef>>,
 }
 
 enum GroupKeys {
@@ -49,6 +52,8 @@ struct ValueReader {
     numbers: Option<Float64Array>,
     /// The number of rows of each value, if a result needs it.
     occurrences: Option<Int64Array>,
+    /// The sum of the weights of each value, if it has weights.
+    weights: Option<BinaryArray>,
     at: usize,
 }
 
@@ -120,12 +125,9 @@ impl SortedGroups {
         };
         // The pairs of each set are in the order of these keys: each reader moves on in step with the groups.
         let mut values = Vec::new();
-        for (reader, counts) in self.distinct.iter_mut().zip(&groups.counts) {
+        for (reader, totals) in self.distinct.iter_mut().zip(&groups.totals) {
             let keys = keys.as_ref().ok_or_else(without_bytes)?;
-            let counts = counts
-                .as_ref()
-                .and_then(|counts| counts.as_primitive_opt::<Int64Type>());
-            values.push(reader.read(keys, counts)?);
+            values.push(reader.read_groups(keys, totals.as_ref())?);
         }
         let mut results = groups.results.into_iter();
         for (source, result) in self.state.sources.iter().zip(&self.state.spec.results) {
@@ -159,11 +161,11 @@ impl SortedGroups {
                 let accumulators = &self.state.accumulators;
                 let results = self.state.results(accumulators, next)?;
                 self.state.add_lost(accumulators, next, &mut self.lost);
-                let counts = value_counts(&self.distinct, accumulators, next)?;
+                let totals = group_totals(&self.distinct, accumulators, next)?;
                 Ok(Some(NextGroups {
                     keys,
                     results,
-                    counts,
+                    totals,
                 }))
             }
             // Each call merges into fresh accumulators, so that memory holds one batch of groups.
@@ -176,11 +178,11 @@ impl SortedGroups {
                 }
                 let results = self.state.results(&merged, &order)?;
                 self.state.add_lost(&merged, &order, &mut self.lost);
-                let counts = value_counts(&self.distinct, &merged, &order)?;
+                let totals = group_totals(&self.distinct, &merged, &order)?;
                 Ok(Some(NextGroups {
                     keys: GroupKeys::Encoded(keys),
                     results,
-                    counts,
+                    totals,
                 }))
             }
         }
@@ -200,11 +202,27 @@ impl ValueReader {
             keys: BinaryArray::new_null(0),
             numbers: None,
             occurrences: None,
+            weights: None,
             at: 0,
         }
     }
 
-    /// Reads the values of groups; their keys ascend from call to call.
+    /// Reads the values of groups; their keys ascend from call to call. `totals` are the numbers of the values of the groups,
+    /// or the sums of their weights.
+    fn read_groups(
+        &mut self,
+        keys: &BinaryArray,
+        totals: Option<&ArrayRef>,
+    ) -> Result<GroupValues> {
+        if self.questions.weight.is_some() {
+            let weights = totals.and_then(|totals| totals.as_binary_opt::<i32>());
+            return self.read_weighted(keys, weights.ok_or_else(without_bytes)?);
+        }
+        let counts = totals.and_then(|totals| totals.as_primitive_opt::<Int64Type>());
+        self.read(keys, counts)
+    }
+
+    /// Reads the values of groups, each with the number of its rows.
     fn read(&mut self, keys: &BinaryArray, counts: Option<&Int64Array>) -> Result<GroupValues> {
         let mut quantiles: Vec<(f64, Vec<Option<f64>>)> = Vec::new();
         for q in &self.questions.quantiles {
@@ -262,6 +280,41 @@ impl ValueReader {
         })
     }
 
+    /// Reads the values of groups, each with the sum of its weights; `totals` are the sums of the weights of the groups.
+    fn read_weighted(&mut self, keys: &BinaryArray, totals: &BinaryArray) -> Result<GroupValues> {
+        let probabilities = self.questions.weighted_quantiles.clone();
+        let mut quantiles: Vec<(f64, Vec<Option<f64>>)> = Vec::new();
+        for q in &probabilities {
+            quantiles.push((*q, Vec::with_capacity(keys.len())));
+        }
+        let request = QuantileRequest::Probabilities(probabilities);
+        let shares = sorted_shares(&request);
+        for (row, key) in keys.iter().enumerate() {
+            let mut ranks = WeightedRanks::new(&request, weight_sum(totals, row)?);
+            while self.is_at(key.unwrap_or_default())? {
+                if let Some(weights) = &self.weights
+                    && let Some(numbers) = &self.numbers
+                {
+                    let weight = weight_sum(weights, self.at)?;
+                    // A value whose weights are 0 has no share of the weight.
+                    if weight.sign().is_gt() {
+                        ranks.pass(numbers.value(self.at), &weight);
+                    }
+                }
+                self.at += 1;
+            }
+            let values = ranks.into_values();
+            for (q, results) in &mut quantiles {
+                results.push(quantile_among(&shares, &values, *q));
+            }
+        }
+        Ok(GroupValues {
+            distinct: Vec::new(),
+            quantiles,
+            top: Vec::new(),
+        })
+    }
+
     /// Lists of at most so many of the most frequent values.
     fn top_lists(&self, groups: &[TopValues], most: usize) -> Result<ArrayRef> {
         let lengths = groups.iter().map(|group| group.values.len().min(most));
@@ -293,7 +346,12 @@ impl ValueReader {
                     .and_then(|column| column.as_primitive_opt::<Int64Type>());
                 self.occurrences = Some(occurrences.ok_or_else(without_bytes)?.clone());
             }
-            if self.questions.count.is_some() {
+            if self.questions.weight.is_some() {
+                let weights = next.results.first();
+                let weights = weights.and_then(|column| column.as_binary_opt::<i32>());
+                self.weights = Some(weights.ok_or_else(without_bytes)?.clone());
+            }
+            if self.questions.needs_numbers() {
                 let values = self.pairs.decode(&pairs)?.pop().ok_or_else(without_bytes)?;
                 self.numbers = Some(doubles(&values)?);
             }
@@ -305,20 +363,30 @@ impl ValueReader {
     }
 }
 
-/// The numbers of values of the columns whose quantiles are asked.
-fn value_counts(
+/// An encoded sum of weights.
+fn weight_sum(sums: &BinaryArray, row: usize) -> Result<ExactSum> {
+    let mut bytes = sums.value(row);
+    ExactSum::decode(&mut StateDecoder(&mut bytes))
+}
+
+/// The numbers of values of the sets whose quantiles are asked, or the sums of their weights.
+fn group_totals(
     readers: &[ValueReader],
     accumulators: &[Box<dyn Accumulator>],
     order: &[u32],
 ) -> Result<Vec<Option<ArrayRef>>> {
-    let mut counts = Vec::with_capacity(readers.len());
+    let mut totals = Vec::with_capacity(readers.len());
     for reader in readers {
-        counts.push(match reader.questions.count {
+        let questions = &reader.questions;
+        totals.push(match questions.count.or(questions.weight) {
+            Some(index) if questions.weight.is_some() => {
+                Some(accumulators[index].results(GroupFunction::WeightSum, order)?)
+            }
             Some(index) => Some(accumulators[index].results(GroupFunction::Count, order)?),
             None => None,
         });
     }
-    Ok(counts)
+    Ok(totals)
 }
 
 /// The fault for keys that have to be compared and have no bytes.
