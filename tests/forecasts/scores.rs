@@ -253,8 +253,8 @@ const FORECAST: &str = "item,day,step,prediction,prediction_q10,prediction_q50,p
                         b,2024-01-07,1,6,5,6,7\n\
                         b,2024-01-08,2,8,7,8,7.5\n";
 
-/// All measures by hand. Values of `a` are those of utilsforecast: MASE 0.625, RMSSE 0.597614, sMAPE 0.101010, CRPS
-/// 0.093333. The last value of `b` lies above its interval.
+/// All measures by hand. Values of `a` are those of utilsforecast: MASE 0.625, RMSSE 0.597614, sMAPE 0.101010, MAPE 0.208333,
+/// CRPS 0.093333. The last value of `b` lies above its interval.
 #[test]
 fn measures_are_those_of_their_definitions() {
     let dir = TestDirectory::new();
@@ -291,15 +291,16 @@ fn measures_are_those_of_their_definitions() {
         "mean_error": 0.0,
         "error_deviation": 0.5_f64.sqrt(),
         "smape": (1.0 / 9.0 + 1.0 / 11.0) / 4.0,
+        "mape": (1.0 / 4.0 + 1.0 / 6.0) / 4.0,
         // The scales are the mean absolute changes: 1.6 and 0.8.
         "mase": 2.0 / 1.6 / 4.0,
         "rmsse": (2.0_f64 / 2.8 / 4.0).sqrt(),
         "crps": 2.0 * (2.15 / 3.0) / 24.0,
         "skill": 0.5,
         "quantiles": [
-            { "quantile": 0.1, "pinball": 0.4 / 4.0 },
-            { "quantile": 0.5, "pinball": 1.0 / 4.0 },
-            { "quantile": 0.9, "pinball": 0.75 / 4.0 },
+            { "quantile": 0.1, "pinball": 0.4 / 4.0, "calibration": 0.25 },
+            { "quantile": 0.5, "pinball": 1.0 / 4.0, "calibration": 0.75 },
+            { "quantile": 0.9, "pinball": 0.75 / 4.0, "calibration": 0.75 },
         ],
         // Three widths of 2, one of 0.5 with a miss of 0.5 times ten.
         "intervals": [{ "level": 0.8, "coverage": 0.75, "winkler": (6.0 + 5.5) / 4.0 }],
@@ -327,9 +328,17 @@ fn measures_are_those_of_their_definitions() {
         let measured = measure(&model["steps"][step], "skill");
         assert!((measured - skill).abs() < 1e-9, "step {step}: {measured}");
     }
-    for (group, skill, mase, rmsse, smape, crps) in [
-        (0, 0.0, 0.625, 0.597_614_305, 0.101_010_101, 0.093_333_333),
-        (1, 1.0, 0.0, 0.0, 0.0, 2.0 * (0.75 / 2.0 / 3.0) / 7.0),
+    for (group, skill, mase, rmsse, smape, mape, crps) in [
+        (
+            0,
+            0.0,
+            0.625,
+            0.597_614_305,
+            0.101_010_101,
+            0.208_333_333,
+            0.093_333_333,
+        ),
+        (1, 1.0, 0.0, 0.0, 0.0, 0.0, 2.0 * (0.75 / 2.0 / 3.0) / 7.0),
     ] {
         let score = &model["groups"][group];
         let expected = [
@@ -337,6 +346,7 @@ fn measures_are_those_of_their_definitions() {
             ("mase", mase),
             ("rmsse", rmsse),
             ("smape", smape),
+            ("mape", mape),
             ("crps", crps),
         ];
         for (name, value) in expected {

@@ -266,6 +266,9 @@ impl Evaluation<'_> {
              sum(CASE WHEN abs(predicted) + abs(came) > 0 \
              THEN abs(predicted - came) / (abs(predicted) + abs(came)) \
              ELSE 0 END) AS symmetric, \
+             sum(CASE WHEN abs(came) > 0 THEN 1 ELSE 0 END) AS nonzero_rows, \
+             sum(CASE WHEN abs(came) > 0 \
+             THEN abs(predicted - came) / abs(came) END) AS percentage, \
              sum(CASE WHEN scale > 0 AND came IS NOT NULL THEN 1 ELSE 0 END) AS scaled_rows, \
              sum(CASE WHEN scale > 0 THEN abs(predicted - came) / scale END) AS scaled, \
              sum(CASE WHEN scale > 0 \
@@ -295,7 +298,8 @@ impl Evaluation<'_> {
             let above = 1.0 - quantile;
             sums += &format!(
                 ", sum(CASE WHEN {error} > 0 THEN {quantile} * {error} ELSE -{above} * {error} \
-                 END) AS pinball_{number}"
+                 END) AS pinball_{number}, \
+                 sum(CASE WHEN came <= quantile_{number} THEN 1 ELSE 0 END) AS below_{number}"
             );
         }
         for (number, interval) in self.quantiles.intervals().iter().enumerate() {
@@ -329,8 +333,10 @@ impl Evaluation<'_> {
         let actual = numbers(batch, "actual")?;
         let predicted = numbers(batch, "predicted_sum")?;
         let mut pinball = Vec::new();
+        let mut below = Vec::new();
         for number in 0..self.quantiles.0.len() {
             pinball.push(numbers(batch, &format!("pinball_{number}"))?);
+            below.push(counts(batch, &format!("below_{number}"))?);
         }
         let mut inside = Vec::new();
         let mut winkler = Vec::new();
@@ -339,6 +345,8 @@ impl Evaluation<'_> {
             winkler.push(numbers(batch, &format!("winkler_{number}"))?);
         }
         let symmetric = numbers(batch, "symmetric")?;
+        let nonzero_rows = counts(batch, "nonzero_rows")?;
+        let percentage = numbers(batch, "percentage")?;
         let scaled_rows = counts(batch, "scaled_rows")?;
         let scaled = numbers(batch, "scaled")?;
         let scaled_squared = numbers(batch, "scaled_squared")?;
@@ -364,12 +372,12 @@ impl Evaluation<'_> {
                     actual: sum(&actual),
                     predicted: sum(&predicted),
                     pinball: pinball.iter().map(sum).collect(),
-                    inside: inside
-                        .iter()
-                        .map(|counts| counts.value(row) as u64)
-                        .collect(),
+                    below: counts_at(&below, row),
+                    inside: counts_at(&inside, row),
                     winkler: winkler.iter().map(sum).collect(),
                     symmetric: sum(&symmetric),
+                    nonzero_rows: nonzero_rows.value(row) as u64,
+                    percentage: sum(&percentage),
                     scaled_rows: scaled_rows.value(row) as u64,
                     scaled: sum(&scaled),
                     scaled_squared: sum(&scaled_squared),
@@ -501,6 +509,14 @@ pub(super) fn score_column<'b>(batch: &'b RecordBatch, name: &str) -> Result<&'b
 pub(super) fn numbers(batch: &RecordBatch, name: &str) -> Result<Float64Array> {
     let column = cast(score_column(batch, name)?, &DataType::Float64)?;
     Ok(column.as_primitive::<Float64Type>().clone())
+}
+
+/// The counts of a row.
+fn counts_at(columns: &[Int64Array], row: usize) -> Vec<u64> {
+    columns
+        .iter()
+        .map(|counts| counts.value(row) as u64)
+        .collect()
 }
 
 pub(super) fn counts(batch: &RecordBatch, name: &str) -> Result<Int64Array> {

@@ -22,12 +22,18 @@ pub(super) struct ErrorSums {
     pub predicted: f64,
     /// Sum of the pinball losses of each quantile.
     pub pinball: Vec<f64>,
+    /// Values at or below each quantile.
+    pub below: Vec<u64>,
     /// Values inside each central interval.
     pub inside: Vec<u64>,
     /// Sum of the Winkler scores of each central interval.
     pub winkler: Vec<f64>,
     /// Sum of the absolute errors by the sum of both magnitudes.
     pub symmetric: f64,
+    /// Rows whose value is not 0.
+    pub nonzero_rows: u64,
+    /// Sum of the absolute errors by the absolute values, of these rows.
+    pub percentage: f64,
     /// Rows of series that have a scale.
     pub scaled_rows: u64,
     /// Sum of the absolute errors by the scale of the series.
@@ -95,6 +101,11 @@ pub struct ForecastScore {
     pub error_deviation: Option<f64>,
     /// The symmetric mean absolute percentage error: the mean of `|e| / (|y| + |f|)`, from 0 to 1; 0 where both are 0.
     pub smape: Option<f64>,
+    /// The mean absolute percentage error: the mean of `|e| / |y|`, as a fraction, of rows whose value is not 0.
+    pub mape: Option<f64>,
+    /// Rows that it leaves out.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub zero_rows: u64,
     /// The mean absolute scaled error: errors by the mean absolute error of the seasonal naive forecast of the values before
     /// the first fold, one season ahead (Hyndman and Koehler, 2006). Rows of series without such an error do not count.
     pub mase: Option<f64>,
@@ -127,6 +138,8 @@ pub struct QuantileScore {
     pub quantile: f64,
     /// The mean pinball loss (Koenker and Bassett, 1978), in units of the label.
     pub pinball: Option<f64>,
+    /// The share of values at or below the forecast, which is near the quantile where forecasts are calibrated.
+    pub calibration: Option<f64>,
 }
 
 /// The score of a central interval.
@@ -150,9 +163,12 @@ impl ErrorSums {
         self.actual += other.actual;
         self.predicted += other.predicted;
         add_each(&mut self.pinball, &other.pinball);
+        add_each(&mut self.below, &other.below);
         add_each(&mut self.inside, &other.inside);
         add_each(&mut self.winkler, &other.winkler);
         self.symmetric += other.symmetric;
+        self.nonzero_rows += other.nonzero_rows;
+        self.percentage += other.percentage;
         self.scaled_rows += other.scaled_rows;
         self.scaled += other.scaled;
         self.scaled_squared += other.scaled_squared;
@@ -161,10 +177,15 @@ impl ErrorSums {
     pub fn score(&self, quantiles: &ForecastQuantiles) -> ForecastScore {
         let rows = self.rows as f64;
         let mut quantile_scores = Vec::new();
-        for (quantile, pinball) in quantiles.0.iter().zip(&self.pinball) {
+        for (number, quantile) in quantiles.0.iter().enumerate() {
+            let Some(pinball) = self.pinball.get(number) else {
+                break;
+            };
+            let below = self.below.get(number);
             quantile_scores.push(QuantileScore {
                 quantile: *quantile,
                 pinball: quotient(*pinball, rows),
+                calibration: below.and_then(|below| quotient(*below as f64, rows)),
             });
         }
         let mut interval_scores = Vec::new();
@@ -194,6 +215,8 @@ impl ErrorSums {
             mean_error,
             error_deviation: variance.map(f64::sqrt),
             smape: quotient(self.symmetric, rows),
+            mape: quotient(self.percentage, self.nonzero_rows as f64),
+            zero_rows: self.rows.saturating_sub(self.nonzero_rows),
             mase: quotient(self.scaled, scaled_rows),
             rmsse: quotient(self.scaled_squared, scaled_rows).map(f64::sqrt),
             unscaled_rows: self.rows.saturating_sub(self.scaled_rows),
@@ -263,6 +286,8 @@ mod tests {
         );
         // No row is of a series with a scale.
         assert_eq!((score.mase, score.unscaled_rows), (None, 2));
+        // Nor is a value known that is not 0.
+        assert_eq!((score.mape, score.zero_rows), (None, 2));
         let score = ErrorSums::default().score(&none);
         assert_eq!((score.rows, score.wmape, score.rmse), (0, None, None));
     }
@@ -279,11 +304,14 @@ mod tests {
             squared: 2.0,
             values: 10.0,
             symmetric: 1.0 / 9.0 + 1.0 / 11.0,
+            nonzero_rows: 2,
+            percentage: 1.0 / 4.0 + 1.0 / 6.0,
             scaled_rows: 2,
             scaled: 2.0 / scale,
             scaled_squared: 2.0 / squared_scale,
             // Quantiles 0.1, 0.5 and 0.9 at 4, 5 and 6.
             pinball: vec![0.2, 1.0, 0.2],
+            below: vec![1, 1, 2],
             inside: vec![2],
             winkler: vec![4.0],
             ..ErrorSums::default()
@@ -294,6 +322,10 @@ mod tests {
         assert_eq!(score.unscaled_rows, 0);
         assert!(close(score.rmsse, 0.597_614), "{:?}", score.rmsse);
         assert!(close(score.smape, 0.101_010), "{:?}", score.smape);
+        assert!(close(score.mape, 0.208_333), "{:?}", score.mape);
+        assert_eq!(score.zero_rows, 0);
+        let calibrations = score.quantiles.iter().map(|quantile| quantile.calibration);
+        assert!(calibrations.eq([Some(0.5), Some(0.5), Some(1.0)]));
         assert!(close(score.crps, 0.093_333), "{:?}", score.crps);
         assert_eq!(score.intervals[0].winkler, Some(2.0));
     }
@@ -319,7 +351,8 @@ mod tests {
             score.quantiles[3],
             QuantileScore {
                 quantile: 0.5,
-                pinball: Some(0.25)
+                pinball: Some(0.25),
+                calibration: None
             }
         );
         let coverage: Vec<Option<f64>> = score
