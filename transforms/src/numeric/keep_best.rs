@@ -1,9 +1,9 @@
 //! `keep_best`: the columns that tell most.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, new_null_array};
+use arrow::array::{Array, ArrayRef, AsArray, StringArray, new_null_array};
 use arrow::compute::{cast, partition};
 use arrow::datatypes::{DataType, Field, UInt64Type};
 use forebay_analyze::{ColumnCorrelation, ColumnMoments, GroupedMoments};
@@ -30,8 +30,9 @@ use crate::shared::{KeyedMoments, bad_value, finding_at, keyed_moments};
 /// values or infinite ones, or it is constant, which gives no score but the variance 0 and the share of values. Where
 /// no column has a score, all stay. If none is above `above`, that is a fault. Of equal scores the later column is the
 /// better one. State: 6 KiB for each column, or some 300 bytes for each column and class of the label, and with
-/// `mutual_information` for each of its values there, spilled beyond the budget. Follows scikit-learn's
-/// `VarianceThreshold`, and its `SelectKBest` with `f_regression`, `f_classif`, `chi2` and `mutual_info_classif`.
+/// `mutual_information` and `information_value` for each of its values there, spilled beyond the budget. Follows
+/// scikit-learn's `VarianceThreshold`, its `SelectKBest` with `f_regression`, `f_classif`, `chi2` and
+/// `mutual_info_classif`, and feature_engine's `SelectByInformationValue`.
 ///
 /// With `correlation_max`, columns come from the best on, and one that correlates more with a column that stays becomes
 /// null, before `count` counts. A pair of columns is compared in the rows where both have a value; constant columns and
@@ -91,6 +92,11 @@ pub enum ColumnScore {
     /// The mutual information of whole numbers and classes of the label, in nats: scikit-learn's `mutual_info_classif`
     /// with `discrete_features=True`. `k_bins` and `bucketize` make whole numbers of others.
     MutualInformation,
+    /// The information value of whole numbers for a boolean label, in nats: the sum of `(a - b) ln(a / b)` over the values,
+    /// where a and b are a value's shares of the rows of the two classes (Siddiqi, "Credit Risk Scorecards", 2006). Of a
+    /// value that one class lacks, half a row more counts in both classes; feature_engine's `SelectByInformationValue`
+    /// fails there. `k_bins` and `bucketize` make whole numbers of others.
+    InformationValue,
 }
 
 impl ConfiguredTransform for KeepBest {
@@ -110,7 +116,7 @@ impl Transform for KeepBest {
                 let message = "`columns` hold the label, which tells everything of itself";
                 return Err(bad_value(message).column(field.name()));
             }
-            if self.score == ColumnScore::MutualInformation && !field.data_type().is_integer() {
+            if self.score.needs_whole_numbers() && !field.data_type().is_integer() {
                 return Err(not_whole(field));
             }
             names.push(field.name().clone());
@@ -196,6 +202,13 @@ impl KeepBest {
                 .column(name)
                 .hint("`score: anova` compares classes"));
         }
+        if self.score == ColumnScore::InformationValue && *data_type != DataType::Boolean {
+            let words = type_words(data_type);
+            let message = format!("the label `{name}` is {words}, not a boolean");
+            return Err(Fault::new(codes::COLUMN_TYPE, message)
+                .column(name)
+                .hint("`score: mutual_information` compares several classes"));
+        }
         if data_type.is_nested() || data_type.is_floating() {
             let words = type_words(data_type);
             let message = format!("the label `{name}` is {words}, which has no classes");
@@ -216,7 +229,7 @@ impl KeepBest {
             return AnalyzerRequest::new(ColumnCorrelation, inputs);
         }
         let label_type = label.data_type().clone();
-        if self.score == ColumnScore::MutualInformation {
+        if self.score.needs_whole_numbers() {
             let pairs = GroupedMoments {
                 keys: vec![label_type, field.data_type().clone()],
             };
@@ -324,6 +337,14 @@ impl ColumnScore {
         !matches!(self, ColumnScore::Variance | ColumnScore::Present)
     }
 
+    /// True for scores of the values themselves, of which each counts by itself.
+    fn needs_whole_numbers(self) -> bool {
+        matches!(
+            self,
+            ColumnScore::MutualInformation | ColumnScore::InformationValue
+        )
+    }
+
     /// The score of a column by its finding; `None` if it has none.
     fn of(self, finding: &Finding) -> Result<Option<f64>> {
         let score = match self {
@@ -332,7 +353,8 @@ impl ColumnScore {
             ColumnScore::Correlation => finding.number("correlation")?.map(f64::abs),
             ColumnScore::Anova => variance_ratio(&classes_of(finding)?),
             ColumnScore::ChiSquared => chi_squared(&classes_of(finding)?)?,
-            ColumnScore::MutualInformation => mutual_information(finding)?,
+            ColumnScore::MutualInformation => mutual_information(&ClassTable::of(finding)?),
+            ColumnScore::InformationValue => information_value(&ClassTable::of(finding)?),
         };
         Ok(score.filter(|score| !score.is_nan()))
     }
@@ -421,50 +443,96 @@ fn share_of_values(finding: &Finding) -> Result<Option<f64>> {
 }
 
 /// Rows with a value in a class.
-struct ClassValue<'a> {
+struct ClassValue {
     class: usize,
-    value: &'a str,
+    /// The place of the value among the texts of the table.
+    row: usize,
     rows: f64,
 }
 
-/// The mutual information of classes and values, from the moments of each pair of them; `None` for a constant column.
-fn mutual_information(finding: &Finding) -> Result<Option<f64>> {
-    let labels = finding.column("key1")?;
-    let values = cast(finding.column("key2")?, &DataType::Utf8)?;
-    let values = values.as_string::<i32>();
-    let counts = finding.column("count")?.as_primitive::<UInt64Type>();
-    let mut class_rows: Vec<f64> = Vec::new();
+/// The rows of each class of a label, and of each value of a column in it.
+struct ClassTable {
+    class_rows: Vec<f64>,
+    /// The values of pairs.
+    values: StringArray,
+    pairs: Vec<ClassValue>,
+}
+
+impl ClassTable {
+    /// The table of the moments of each pair of a class and a value.
+    fn of(finding: &Finding) -> Result<ClassTable> {
+        let labels = finding.column("key1")?;
+        let values = cast(finding.column("key2")?, &DataType::Utf8)?;
+        let counts = finding.column("count")?.as_primitive::<UInt64Type>();
+        let mut table = ClassTable {
+            class_rows: Vec::new(),
+            values: values.as_string::<i32>().clone(),
+            pairs: Vec::new(),
+        };
+        // The pairs of a class follow each other.
+        for range in partition(std::slice::from_ref(labels))?.ranges() {
+            if labels.is_null(range.start) {
+                continue;
+            }
+            let class = table.class_rows.len();
+            table.class_rows.push(0.0);
+            for row in range {
+                let rows = counts.value(row) as f64;
+                table.class_rows[class] += rows;
+                table.pairs.push(ClassValue { class, row, rows });
+            }
+        }
+        Ok(table)
+    }
+}
+
+/// The mutual information of classes and values; `None` for a constant column.
+fn mutual_information(table: &ClassTable) -> Option<f64> {
     let mut value_rows: HashMap<&str, f64> = HashMap::new();
-    let mut pairs: Vec<ClassValue<'_>> = Vec::new();
-    // The pairs of a class follow each other.
-    for range in partition(std::slice::from_ref(labels))?.ranges() {
-        if labels.is_null(range.start) {
-            continue;
-        }
-        let class = class_rows.len();
-        class_rows.push(0.0);
-        for row in range {
-            let pair = ClassValue {
-                class,
-                value: values.value(row),
-                rows: counts.value(row) as f64,
-            };
-            class_rows[class] += pair.rows;
-            *value_rows.entry(pair.value).or_insert(0.0) += pair.rows;
-            pairs.push(pair);
-        }
+    for pair in &table.pairs {
+        let value = table.values.value(pair.row);
+        *value_rows.entry(value).or_insert(0.0) += pair.rows;
     }
     if value_rows.len() < 2 {
-        return Ok(None);
+        return None;
     }
-    let rows: f64 = class_rows.iter().sum();
+    let rows: f64 = table.class_rows.iter().sum();
     let mut information = 0.0;
-    for pair in &pairs {
-        let expected = class_rows[pair.class] * value_rows[pair.value] / rows;
+    for pair in &table.pairs {
+        let value = table.values.value(pair.row);
+        let expected = table.class_rows[pair.class] * value_rows[value] / rows;
         information += pair.rows / rows * (pair.rows / expected).ln();
     }
     // Rounding may make a little less than 0 of columns that tell nothing.
-    Ok(Some(information.max(0.0)))
+    Some(information.max(0.0))
+}
+
+/// Rows that count in both classes of a value that one of them lacks.
+const LACKING_ROWS: f64 = 0.5;
+
+/// The information value of a column; `None` for a constant column, and without two classes.
+fn information_value(table: &ClassTable) -> Option<f64> {
+    let [first_rows, second_rows] = table.class_rows[..] else {
+        return None;
+    };
+    // Sums go by the order of values, so that their bits do.
+    let mut values: BTreeMap<&str, [f64; 2]> = BTreeMap::new();
+    for pair in &table.pairs {
+        let rows = values.entry(table.values.value(pair.row)).or_default();
+        rows[pair.class] += pair.rows;
+    }
+    if values.len() < 2 {
+        return None;
+    }
+    let mut information = 0.0;
+    for [first, second] in values.into_values() {
+        let is_lacking = first == 0.0 || second == 0.0;
+        let added_rows = if is_lacking { LACKING_ROWS } else { 0.0 };
+        let first_share = (first + added_rows) / first_rows;
+        let second_share = (second + added_rows) / second_rows;
+        information += (first_share - second_share) * (first_share / second_share).ln();
+    }
+    Some(information)
 }
 
 /// The fault of a column that is not of whole numbers.

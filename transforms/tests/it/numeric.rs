@@ -2320,6 +2320,55 @@ fn columns_are_chosen_as_scikit_learn() {
     }
 }
 
+/// feature_engine 1.9.4, `SelectByInformationValue`, `information_values_` of i and j: 0.27725887 and 1.66355323. It fails
+/// for l, of which the value 1 has no row that is false: `0.4 ln(5) - 0.4 ln(0.6)` is 0.84810541 with half a row more.
+#[test]
+fn columns_of_whole_numbers_are_chosen_by_their_information_value() {
+    let table = || {
+        vec![
+            col("i", Int32Array::from(vec![0, 0, 0, 1, 1, 1, 2, 2, 2, 2])),
+            col("j", Int64Array::from(vec![0, 1, 0, 1, 0, 1, 0, 1, 0, 1])),
+            col("k", UInt8Array::from(vec![1; 10])),
+            col("l", UInt64Array::from(vec![1, 0, 1, 0, 0, 0, 0, 0, 0, 0])),
+            col(
+                "y",
+                BooleanArray::from(vec![
+                    true, false, true, false, true, false, false, true, true, false,
+                ]),
+            ),
+        ]
+    };
+    for (above, best) in [
+        (0.2772, "ijl"),
+        (0.2773, "jl"),
+        (0.8481, "jl"),
+        (0.8482, "j"),
+        (1.6635, "j"),
+    ] {
+        let mut expected = table();
+        for (name, column) in &mut expected[..4] {
+            if !best.contains(name.as_str()) {
+                *column = new_null_array(column.data_type(), column.len());
+            }
+        }
+        let step = json!({"keep_best": {
+            "columns": ["i", "j", "k", "l"],
+            "score": "information_value",
+            "label": "y",
+            "above": above,
+        }});
+        check(step, table(), expected);
+    }
+    for (columns, label, code) in [
+        ("i", "j", codes::COLUMN_TYPE),
+        ("y", "y", codes::COLUMN_TYPE),
+    ] {
+        let step =
+            json!({"columns": [columns], "count": 1, "score": "information_value", "label": label});
+        check_fault(json!({ "keep_best": step }), table(), code);
+    }
+}
+
 #[test]
 fn columns_of_whole_numbers_are_chosen_by_their_information() {
     let table = || {
