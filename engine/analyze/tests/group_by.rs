@@ -531,6 +531,7 @@ fn many_runs_merge_to_the_bytes_of_one() {
     // Positions of rows are no results of states that are kept.
     results.retain(|result| !matches!(result.function, F::FirstRow | F::LastRow));
     let spec = Arc::new(GroupBy {
+        value_names: Vec::new(),
         keys: keys.collect(),
         values: values.to_vec(),
         results,
