@@ -36,7 +36,7 @@ pub enum FeatureBins {
 impl FeatureBins {
     /// Bins of numbers.
     pub fn of_numbers(column: impl ExactSizeIterator<Item = f32>) -> FeatureBins {
-        let step = column.len().div_ceil(SAMPLE_ROWS_MAX).max(1);
+        let step = sampled_row_step(column.len());
         // Adding zero makes a negative zero positive.
         let mut values: Vec<f32> = column
             .step_by(step)
@@ -60,12 +60,14 @@ impl FeatureBins {
     pub fn of_categories(column: impl Iterator<Item = i32>) -> FeatureBins {
         let mut values: Vec<i32> = column.filter(|id| *id >= 0).collect();
         values.sort_unstable();
-        let mut counts: Vec<(usize, i32)> = values
-            .chunk_by(|a, b| a == b)
-            .map(|run| (run.len(), run[0]))
-            .collect();
+        let runs = values.chunk_by(|a, b| a == b);
+        FeatureBins::of_category_counts(runs.map(|run| (run.len() as u32, run[0])).collect())
+    }
+
+    /// Bins of categorical ids, of which each comes with its number of rows.
+    pub fn of_category_counts(mut counts: Vec<(u32, i32)>) -> FeatureBins {
         if counts.len() > ONE_HOT_CATEGORIES_MAX {
-            counts.retain(|(count, _)| *count >= CATEGORY_ROWS_MIN);
+            counts.retain(|(count, _)| *count as usize >= CATEGORY_ROWS_MIN);
         }
         counts.sort_unstable_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(&b.1)));
         counts.truncate(CATEGORIES_MAX);
@@ -80,6 +82,25 @@ impl FeatureBins {
         match self {
             FeatureBins::Numbers { bounds } => bounds.len() + 2,
             FeatureBins::Categories { ids, .. } => ids.len() + 1,
+        }
+    }
+
+    /// The greatest number of a bin; infinite for the last one.
+    pub fn upper_bound(&self, bin: u16) -> f32 {
+        let bounds: &[f32] = match self {
+            FeatureBins::Numbers { bounds } => bounds,
+            FeatureBins::Categories { .. } => &[],
+        };
+        let index = usize::from(bin).checked_sub(1);
+        let bound = index.and_then(|index| bounds.get(index));
+        bound.copied().unwrap_or(f32::INFINITY)
+    }
+
+    /// The ids of bins 1, 2, and so on; none where the feature is one of numbers.
+    pub fn category_ids(&self) -> &[i32] {
+        match self {
+            FeatureBins::Numbers { .. } => &[],
+            FeatureBins::Categories { ids, .. } => ids,
         }
     }
 
@@ -102,6 +123,11 @@ impl FeatureBins {
             .binary_search_by_key(&id, |(seen, _)| *seen)
             .map_or(0, |index| sorted[index].1)
     }
+}
+
+/// Distance of the rows from which the bounds of a numeric column are computed.
+pub fn sampled_row_step(rows: usize) -> usize {
+    rows.div_ceil(SAMPLE_ROWS_MAX).max(1)
 }
 
 /// Upper bounds of all bins but the last: one bin per value where these are few, else bins of equal size, with bins

@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
+use forebay_model::Result;
+
+use super::bin_blocks::BinBlocks;
 use super::earlier_trees::EarlierTrees;
 use super::grow::{FeatureGain, TreeGrower};
 use super::histogram::Derivatives;
+use super::learn_rows::LearnRows;
 use super::loss::{Objective, weighted_quantile};
-use super::matrix::BinnedMatrix;
 use super::split::SplitLimits;
 use super::table::FeatureTable;
 use super::tree::TreeEnsemble;
@@ -53,7 +56,7 @@ pub struct Booster<'a> {
 impl<'a> Booster<'a> {
     pub fn new(
         options: BoostingOptions,
-        matrix: &'a BinnedMatrix,
+        blocks: &'a dyn BinBlocks,
         labels: &'a [f32],
         weights: &'a [f32],
         validation: Option<&'a FeatureTable>,
@@ -75,7 +78,7 @@ impl<'a> Booster<'a> {
             outputs: vec![base; labels.len()],
             validation_outputs: validation.map_or(Vec::new(), |rows| vec![base; rows.rows()]),
             derivatives: Vec::new(),
-            grower: TreeGrower::new(matrix, options.limits, options.leaves, threads),
+            grower: TreeGrower::new(blocks, options.limits, options.leaves, threads),
             state,
         }
     }
@@ -85,19 +88,20 @@ impl<'a> Booster<'a> {
         self.grower.features = Some(features);
     }
 
-    /// Continues from a state of the same rows and options. `rows` are those that the matrix was
+    /// Continues from a state of the same rows and options. `rows` are those that the bins were
     /// made of.
-    pub fn resume(&mut self, state: BoostingState, rows: &FeatureTable) {
-        predict_all(&state.ensemble, rows, &mut self.outputs);
+    pub fn resume(&mut self, state: BoostingState, rows: &dyn LearnRows) -> Result<()> {
+        predict_all(&state.ensemble, rows, &mut self.outputs)?;
         if let Some(validation) = self.validation {
-            predict_all(&state.ensemble, validation, &mut self.validation_outputs);
+            predict_all(&state.ensemble, validation, &mut self.validation_outputs)?;
         }
         self.state = state;
+        Ok(())
     }
 
     /// Continues from the trees of an earlier model, which learned from other rows. Without a lower
     /// loss on the validation rows, no tree is added to them.
-    pub fn continue_from(&mut self, earlier: EarlierTrees, rows: &FeatureTable) {
+    pub fn continue_from(&mut self, earlier: EarlierTrees, rows: &dyn LearnRows) -> Result<()> {
         let EarlierTrees { ensemble, gains } = earlier;
         let trees = ensemble.trees.len();
         let mut gains_of_trees = vec![Vec::new(); trees];
@@ -109,13 +113,14 @@ impl<'a> Booster<'a> {
             gains: gains_of_trees,
             ..BoostingState::default()
         };
-        self.resume(state, rows);
+        self.resume(state, rows)?;
         let objective = self.options.objective;
         let learned = mean_loss(objective, &self.outputs, self.labels, |row| {
             self.weight(row)
         });
         self.state.losses = vec![learned; trees];
         self.judge();
+        Ok(())
     }
 
     pub fn is_done(&self) -> bool {
@@ -145,12 +150,12 @@ impl<'a> Booster<'a> {
         Some(sum / total).filter(|near| *near > 0.0 && near.is_finite())
     }
 
-    /// Grows the next tree.
-    pub fn round(&mut self) {
+    /// Grows the next tree. A fault leaves the state as it is.
+    pub fn round(&mut self) -> Result<()> {
         let objective = self.options.objective;
         let mut derivatives = std::mem::take(&mut self.derivatives);
         self.fill_derivatives(&mut derivatives);
-        let mut grown = self.grower.grow(&derivatives, self.options.learning_rate);
+        let mut grown = self.grower.grow(&derivatives, self.options.learning_rate)?;
         self.derivatives = derivatives;
         let mut first = 0;
         for (leaf, rows) in grown.leaf_rows.iter().enumerate() {
@@ -180,6 +185,7 @@ impl<'a> Booster<'a> {
         self.state.losses.push(learned);
         self.state.stopped = nothing_to_split;
         self.judge();
+        Ok(())
     }
 
     /// Derivatives of the loss of each row by its result.
@@ -250,8 +256,11 @@ fn mean_loss(
 }
 
 /// Results of an ensemble for all rows.
-fn predict_all(ensemble: &TreeEnsemble, rows: &FeatureTable, outputs: &mut [f64]) {
-    for (row, output) in outputs.iter_mut().enumerate() {
-        *output = ensemble.predict(rows.row(row));
-    }
+fn predict_all(ensemble: &TreeEnsemble, rows: &dyn LearnRows, outputs: &mut [f64]) -> Result<()> {
+    rows.for_each_block(&mut |first, block| {
+        for (row, output) in outputs[first..][..block.rows()].iter_mut().enumerate() {
+            *output = ensemble.predict(block.row(row));
+        }
+        Ok(())
+    })
 }

@@ -1,12 +1,14 @@
 //! Boosting of classes: each round grows a tree for each class, and the sums of trees are scores whose softmax are
 //! probabilities.
 
+use forebay_model::Result;
+
+use super::bin_blocks::BinBlocks;
 use super::config::BoostingConfig;
 use super::grow::{FeatureGain, GrownTree, TreeGrower};
 use super::histogram::Derivatives;
+use super::learn_rows::{FitRows, LearnRows};
 use super::loss::class_derivatives;
-use super::matrix::BinnedMatrix;
-use super::partitions::GroupRows;
 use super::table::FeatureTable;
 use super::tree::TreeEnsemble;
 use crate::train::class_loss::{class_loss, log_shares, softmax};
@@ -29,7 +31,7 @@ pub struct ClassBoostingState {
 /// Boosts rows whose labels are ranks of classes, round by round.
 pub struct ClassBooster<'a> {
     config: &'a BoostingConfig,
-    learn: &'a FeatureTable,
+    learn: &'a dyn LearnRows,
     validation: Option<&'a FeatureTable>,
     classes: usize,
     /// A score for each class, row after row.
@@ -43,16 +45,16 @@ pub struct ClassBooster<'a> {
 }
 
 impl<'a> ClassBooster<'a> {
-    /// A booster of rows, of which `matrix` has those to learn from.
+    /// A booster of rows, of which `blocks` has those to learn from.
     pub fn new(
         config: &'a BoostingConfig,
         classes: usize,
-        matrix: &'a BinnedMatrix,
-        rows: &'a GroupRows,
+        blocks: &'a dyn BinBlocks,
+        rows: FitRows<'a>,
         threads: usize,
     ) -> ClassBooster<'a> {
-        let learn = &rows.learn;
-        let validation = Some(&rows.validate).filter(|rows| rows.rows() > 0);
+        let learn = rows.learn;
+        let validation = Some(rows.validate).filter(|rows| rows.rows() > 0);
         let priors = log_priors(learn, classes);
         let mut ensembles = Vec::with_capacity(classes);
         for base in &priors {
@@ -71,7 +73,7 @@ impl<'a> ClassBooster<'a> {
             probabilities: Vec::new(),
             derivatives: Vec::new(),
             grower: TreeGrower::new(
-                matrix,
+                blocks,
                 config.split_limits(),
                 config.leaves as usize,
                 threads,
@@ -85,12 +87,13 @@ impl<'a> ClassBooster<'a> {
     }
 
     /// Continues from a state of the same rows, classes and configuration.
-    pub fn resume(&mut self, state: ClassBoostingState) {
-        fill_scores(&state.ensembles, self.learn, &mut self.scores);
+    pub fn resume(&mut self, state: ClassBoostingState) -> Result<()> {
+        fill_scores(&state.ensembles, self.learn, &mut self.scores)?;
         if let Some(validation) = self.validation {
-            fill_scores(&state.ensembles, validation, &mut self.validation_scores);
+            fill_scores(&state.ensembles, validation, &mut self.validation_scores)?;
         }
         self.state = state;
+        Ok(())
     }
 
     /// True if no round follows.
@@ -98,8 +101,8 @@ impl<'a> ClassBooster<'a> {
         self.state.stopped || self.state.losses.len() >= self.config.rounds as usize
     }
 
-    /// Grows the next tree of each class, all from the probabilities before the round.
-    pub fn round(&mut self) {
+    /// Grows the next tree of each class, all from the probabilities before the round. A fault leaves the state as it is.
+    pub fn round(&mut self) -> Result<()> {
         self.probabilities.clear();
         self.probabilities.extend_from_slice(&self.scores);
         for scores in self.probabilities.chunks_exact_mut(self.classes) {
@@ -109,12 +112,13 @@ impl<'a> ClassBooster<'a> {
         for class in 0..self.classes {
             let mut derivatives = std::mem::take(&mut self.derivatives);
             self.fill_derivatives(class, &mut derivatives);
-            grown.push(self.grower.grow(&derivatives, self.config.learning_rate));
+            let rate = self.config.learning_rate;
+            grown.push(self.grower.grow(&derivatives, rate)?);
             self.derivatives = derivatives;
         }
         if grown.iter().all(|grown| grown.tree.nodes.is_empty()) {
             self.state.stopped = true;
-            return;
+            return Ok(());
         }
         for (class, grown) in grown.into_iter().enumerate() {
             self.add_tree(class, grown);
@@ -122,14 +126,15 @@ impl<'a> ClassBooster<'a> {
         let learned = mean_loss(&self.scores, self.learn, self.classes);
         self.state.losses.push(learned);
         self.judge();
+        Ok(())
     }
 
     /// Derivatives of the loss of each row by the score of a class.
     fn fill_derivatives(&self, class: usize, derivatives: &mut Vec<Derivatives>) {
         derivatives.clear();
         let rows = self.probabilities.chunks_exact(self.classes);
-        for (row, probabilities) in rows.enumerate() {
-            let is_label = self.learn.labels[row] as usize == class;
+        for (row, (probabilities, label)) in rows.zip(self.learn.labels()).enumerate() {
+            let is_label = *label as usize == class;
             let (first, second) = class_derivatives(probabilities[class], is_label, self.classes);
             let weight = f64::from(self.learn.weight(row));
             derivatives.push([(first * weight) as f32, (second * weight) as f32]);
@@ -184,10 +189,10 @@ impl<'a> ClassBooster<'a> {
 }
 
 /// Logarithms of the shares of the classes by weight: the scores from which boosting starts.
-pub fn log_priors(rows: &FeatureTable, classes: usize) -> Vec<f64> {
+pub fn log_priors(rows: &dyn LearnRows, classes: usize) -> Vec<f64> {
     let mut weights = vec![0.0; classes];
     let mut total = 0.0;
-    for (row, label) in rows.labels.iter().enumerate() {
+    for (row, label) in rows.labels().iter().enumerate() {
         let weight = f64::from(rows.weight(row));
         weights[*label as usize] += weight;
         total += weight;
@@ -207,18 +212,24 @@ pub fn fill_row_scores(
     }
 }
 
-fn fill_scores(ensembles: &[TreeEnsemble], rows: &FeatureTable, scores: &mut [f64]) {
-    for (row, scores) in scores.chunks_exact_mut(ensembles.len()).enumerate() {
-        fill_row_scores(ensembles, rows, row, scores);
-    }
+fn fill_scores(ensembles: &[TreeEnsemble], rows: &dyn LearnRows, scores: &mut [f64]) -> Result<()> {
+    let classes = ensembles.len();
+    rows.for_each_block(&mut |first, block| {
+        let block_scores = &mut scores[first * classes..][..block.rows() * classes];
+        for (row, scores) in block_scores.chunks_exact_mut(classes).enumerate() {
+            fill_row_scores(ensembles, block, row, scores);
+        }
+        Ok(())
+    })
 }
 
-fn mean_loss(scores: &[f64], rows: &FeatureTable, classes: usize) -> f64 {
+fn mean_loss(scores: &[f64], rows: &dyn LearnRows, classes: usize) -> f64 {
     let mut lost = 0.0;
     let mut total = 0.0;
-    for (row, scores) in scores.chunks_exact(classes).enumerate() {
+    let rows_of_scores = scores.chunks_exact(classes);
+    for (row, (scores, label)) in rows_of_scores.zip(rows.labels()).enumerate() {
         let weight = f64::from(rows.weight(row));
-        lost += weight * class_loss(scores, rows.labels[row] as usize);
+        lost += weight * class_loss(scores, *label as usize);
         total += weight;
     }
     lost / total
@@ -227,6 +238,8 @@ fn mean_loss(scores: &[f64], rows: &FeatureTable, classes: usize) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::train::boosting::matrix::BinnedMatrix;
+    use crate::train::boosting::partitions::GroupRows;
 
     /// Rows of one number, each with its class.
     fn table(numbers: &[f32], labels: &[f32]) -> FeatureTable {
@@ -249,9 +262,9 @@ mod tests {
 
     fn boosted(config: &BoostingConfig, rows: &GroupRows, classes: usize) -> ClassBoostingState {
         let matrix = BinnedMatrix::new(&rows.learn, 1);
-        let mut booster = ClassBooster::new(config, classes, &matrix, rows, 1);
+        let mut booster = ClassBooster::new(config, classes, &matrix, rows.fit_rows(), 1);
         while !booster.is_done() {
-            booster.round();
+            booster.round().unwrap();
         }
         booster.finish()
     }
@@ -349,12 +362,12 @@ mod tests {
         };
         let config = config();
         let matrix = BinnedMatrix::new(&rows.learn, 1);
-        let mut first = ClassBooster::new(&config, 3, &matrix, &rows, 1);
-        first.round();
-        let mut second = ClassBooster::new(&config, 3, &matrix, &rows, 1);
-        second.resume(first.state.clone());
+        let mut first = ClassBooster::new(&config, 3, &matrix, rows.fit_rows(), 1);
+        first.round().unwrap();
+        let mut second = ClassBooster::new(&config, 3, &matrix, rows.fit_rows(), 1);
+        second.resume(first.state.clone()).unwrap();
         while !second.is_done() {
-            second.round();
+            second.round().unwrap();
         }
         assert_eq!(second.finish(), boosted(&config, &rows, 3));
     }

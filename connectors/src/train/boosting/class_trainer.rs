@@ -13,13 +13,15 @@ use serde_json::json;
 use super::checkpoint::{RoundState, decode_state, encode_state};
 use super::class_boost::{ClassBooster, ClassBoostingState, fill_row_scores, log_priors};
 use super::config::BoostingConfig;
+use super::constant_columns::constant_columns;
 use super::encode::encode_ensembles;
-use super::fit::{check_histograms, digest_tables, gains_by_feature, is_finite};
+use super::fit::{check_histograms, digest_rows, gains_by_feature, is_finite};
+use super::gathered_rows::{GatheredRows, RowGathering};
 use super::importance::{MeasuredTrees, ShuffledColumns, column_gains};
-use super::matrix::BinnedMatrix;
-use super::memory::{check_memory, training_bytes};
+use super::learn_rows::{FitRows, LearnRows};
+use super::memory::{TrainingMemory, feature_block_bytes};
 use super::model::{BoostingCard, ErrorSums, GroupModelCard};
-use super::partitions::{GroupRows, RowShape};
+use super::partitions::RowShape;
 use super::rows::{LabelPolicy, ReadRows, read_rows};
 use super::sample::take_sample;
 use super::summary::curve;
@@ -27,6 +29,7 @@ use super::table::FeatureTable;
 use super::trainer::{
     CHECKPOINT_ROUNDS, REPORT_INTERVAL, check_features, check_weights, step_event,
 };
+use super::training_files::TrainingFiles;
 use super::tree::TreeEnsemble;
 use crate::train::class_errors::ClassErrors;
 use crate::train::classes::{ClassLabels, ClassNumbers, SortedClasses, refuse_single_class};
@@ -101,27 +104,54 @@ fn labels_of(read: &ReadRows) -> Result<&ClassLabels> {
     labels.ok_or_else(|| Fault::internal("rows without classes"))
 }
 
-impl ClassTraining<'_> {
+impl<'a> ClassTraining<'a> {
     fn run(mut self) -> Result<TrainingOutput> {
         let learn_rows = self.config.sampled_rows(self.context.rows.rows());
         let validation_rows = self.context.validation.map_or(0, |fed| fed.rows());
         let validation_rows = self.config.sampled_rows(validation_rows);
-        let limit = self.context.memory_bytes / 2;
-        let row_bytes = training_bytes(self.shape, learn_rows, validation_rows);
-        check_memory(row_bytes, limit, "the model over all rows", "")?;
-
-        let (learn, classes) = self.read_learn_rows()?;
-        check_weights(&learn)?;
+        let memory = self.memory((learn_rows, validation_rows), 0)?;
+        let (mut learn, classes) = self.read_learn_rows(memory)?;
+        check_weights(learn.learn())?;
         refuse_single_class(self.label(), &classes.classes)?;
         let class_bytes = learn_rows * LEARN_CLASS_BYTES + validation_rows * VALIDATION_CLASS_BYTES;
-        let needed = row_bytes + class_bytes * classes.classes.count() as u64;
-        check_memory(needed, limit, "the model over all rows", "")?;
+        let class_bytes = class_bytes * classes.classes.count() as u64;
+        if self
+            .memory((learn_rows, validation_rows), class_bytes)?
+            .on_disk
+        {
+            // Once the classes are counted, there may be too many of them.
+            learn = learn.spill(self.shape, self.files())?;
+        }
         let validate = self.read_validation_rows(&classes)?;
-        let rows = GroupRows { learn, validate };
+        let rows = FitRows {
+            learn: learn.learn(),
+            validate: &validate,
+        };
 
-        let id = self.model_id(&rows, &classes.classes)?.to_string();
-        let state = self.boost(&id, &rows, classes.classes.count())?;
-        self.finish(id, classes.classes, &rows, &state)
+        let id = self.model_id(rows, &classes.classes)?.to_string();
+        let state = self.boost(&id, rows, classes.classes.count())?;
+        self.finish(id, classes.classes, rows, &state)
+    }
+
+    /// Memory of the training of these rows, of which classes take `class_bytes` bytes.
+    fn memory(&self, rows: (u64, u64), class_bytes: u64) -> Result<TrainingMemory> {
+        let memory_bytes = self.context.memory_bytes;
+        TrainingMemory::within(
+            memory_bytes / 2,
+            self.shape,
+            rows,
+            class_bytes,
+            memory_bytes,
+        )
+    }
+
+    /// Temporary files of the rows to learn from.
+    fn files(&self) -> TrainingFiles<'a> {
+        TrainingFiles {
+            scratch: self.context.scratch(),
+            stop: self.context,
+            block_bytes: feature_block_bytes(self.context.memory_bytes),
+        }
     }
 
     /// The label's column.
@@ -142,15 +172,21 @@ impl ClassTraining<'_> {
     }
 
     /// The rows to learn from, and their classes, which are those of all rows where a sample is taken.
-    fn read_learn_rows(&mut self) -> Result<(FeatureTable, SortedClasses)> {
+    fn read_learn_rows(
+        &mut self,
+        memory: TrainingMemory,
+    ) -> Result<(GatheredRows<'a>, SortedClasses)> {
         let fed = self.context.rows;
         let row_count = fed.rows();
         let sample_rows = self.config.sample_rows;
         let label = self.label();
-        let mut sample = self.empty_table();
+        let files = memory.on_disk.then(|| self.files());
+        let learn_rows = self.config.sampled_rows(row_count);
+        let mut sample = RowGathering::new(self.shape, learn_rows, files)?;
         let mut numbers = ClassNumbers::default();
         let mut counts = LoadCounts::default();
         let mut rows = 0;
+        let mut sampled = 0;
         read_rows(
             fed,
             self.context,
@@ -158,19 +194,20 @@ impl ClassTraining<'_> {
             &mut |mut read: ReadRows| {
                 counts.add(&read.counts);
                 read.table.labels = numbers.add(label, labels_of(&read)?)?;
-                take_sample(&mut sample, &read.table, (rows, row_count), sample_rows);
+                sampled += sample.take_sample(&read.table, (rows, row_count), sample_rows)?;
                 rows += read.table.rows() as u64;
                 Ok(())
             },
         )?;
+        let mut sample = sample.finish()?;
         let classes = numbers.sort();
-        classes.rank(&mut sample.labels);
+        classes.rank(sample.labels_mut());
         let features = &self.context.rows.features;
-        let constants = sample.constant_columns(&features.dense, &features.categorical);
+        let learn = sample.learn();
+        let constants = constant_columns(learn, &features.dense, &features.categorical)?;
         warn_of_constants(self.context, &constants, "all rows");
 
         let step = self.context.sink().to_owned();
-        let sampled = sample.rows() as u64;
         self.skipped += counts.values.skipped;
         self.learn = self.count_rows(&step, rows, sampled, &counts);
         Ok((sample, classes))
@@ -229,7 +266,7 @@ impl ClassTraining<'_> {
     }
 
     /// Id of everything that determines the trees.
-    fn model_id(&self, rows: &GroupRows, classes: &ModelClasses) -> Result<ContentId> {
+    fn model_id(&self, rows: FitRows<'_>, classes: &ModelClasses) -> Result<ContentId> {
         let features = &self.context.rows.features;
         let mut id = IdBuilder::new("boosted classes");
         id.json(&json!([
@@ -240,18 +277,18 @@ impl ClassTraining<'_> {
             rows.learn.rows(),
             rows.validate.rows()
         ]));
-        let digest = digest_tables([&rows.learn, &rows.validate]);
+        let digest = digest_rows(rows)?;
         id.bytes(&digest.to_le_bytes());
         Ok(id.finish())
     }
 
     /// Grows the trees, from the last checkpoint on if there is one.
-    fn boost(&self, id: &str, rows: &GroupRows, classes: usize) -> Result<ClassBoostingState> {
+    fn boost(&self, id: &str, rows: FitRows<'_>, classes: usize) -> Result<ClassBoostingState> {
         let context = self.context;
-        let matrix = BinnedMatrix::new(&rows.learn, context.threads);
-        let histogram_bytes_max = context.memory_bytes / 4;
-        check_histograms(self.config, &matrix, rows.learn.rows(), histogram_bytes_max)?;
-        let mut booster = ClassBooster::new(self.config, classes, &matrix, rows, context.threads);
+        let blocks = rows.learn.bin(context.threads)?;
+        let blocks = blocks.as_ref();
+        check_histograms(self.config, blocks, context.memory_bytes / 4)?;
+        let mut booster = ClassBooster::new(self.config, classes, blocks, rows, context.threads);
         let rounds = u64::from(self.config.rounds);
         if let Some(state) = self.checkpoint(id, classes)? {
             context.emit(Event::TrainingResumed {
@@ -259,11 +296,11 @@ impl ClassTraining<'_> {
                 step: state.losses.len() as u64,
                 steps: rounds,
             });
-            booster.resume(state);
+            booster.resume(state)?;
         }
         let mut reported = Instant::now();
         while !booster.is_done() {
-            booster.round();
+            let grown = booster.round();
             let round = booster.state.losses.len() as u64;
             let stop = context.check();
             if round.is_multiple_of(CHECKPOINT_ROUNDS) || stop.is_err() {
@@ -281,6 +318,7 @@ impl ClassTraining<'_> {
                 ));
             }
             stop?;
+            grown?;
         }
         let state = booster.finish();
         if !state.ensembles.iter().all(is_finite) {
@@ -311,35 +349,35 @@ impl ClassTraining<'_> {
     /// Report of the training, as one epoch.
     fn epoch(
         &self,
-        rows: &GroupRows,
+        rows: FitRows<'_>,
         state: &ClassBoostingState,
         errors: &ClassErrors,
-    ) -> EpochReport {
+    ) -> Result<EpochReport> {
         let rounds = state.ensembles.first().map_or(0, |first| first.trees.len());
         let loss = match rounds.checked_sub(1) {
             Some(last) => state.losses.get(last).copied().unwrap_or_default(),
-            None => class_errors(&state.ensembles, &rows.learn).loss(),
+            None => class_errors(&state.ensembles, rows.learn)?.loss(),
         };
-        EpochReport {
+        Ok(EpochReport {
             epoch: 0,
             step: (rounds * state.ensembles.len()) as u64,
             loss,
             learning_rate: self.config.learning_rate,
             rounds: Some(rounds as u64),
             validation: errors.metrics(),
-        }
+        })
     }
 
     fn finish(
         self,
         id: String,
         classes: ModelClasses,
-        rows: &GroupRows,
+        rows: FitRows<'_>,
         state: &ClassBoostingState,
     ) -> Result<TrainingOutput> {
         let context = self.context;
-        let errors = class_errors(&state.ensembles, &rows.validate);
-        let epoch = self.epoch(rows, state, &errors);
+        let errors = class_errors(&state.ensembles, rows.validate)?;
+        let epoch = self.epoch(rows, state, &errors)?;
         report_only_epoch(context, &epoch, self.began, self.skipped);
         let mut models = Vec::with_capacity(state.ensembles.len());
         for gains in &state.gains {
@@ -369,7 +407,7 @@ impl ClassTraining<'_> {
             curve: curve(&state.losses),
             step_models: None,
             groups: None,
-            importance: self.importance(&models, &state.ensembles, &rows.validate)?,
+            importance: self.importance(&models, &state.ensembles, rows.validate)?,
         };
         let card = BoostingCard {
             loss: self.config.loss,
@@ -419,14 +457,17 @@ impl ClassTraining<'_> {
 }
 
 /// Sums over rows for the trees of each class.
-fn class_errors(ensembles: &[TreeEnsemble], rows: &FeatureTable) -> ClassErrors {
+fn class_errors(ensembles: &[TreeEnsemble], rows: &dyn LearnRows) -> Result<ClassErrors> {
     let mut errors = ClassErrors::default();
     let mut scores = vec![0.0; ensembles.len()];
-    for (row, label) in rows.labels.iter().enumerate() {
-        fill_row_scores(ensembles, rows, row, &mut scores);
-        errors.add(&scores, *label as usize, f64::from(rows.weight(row)));
-    }
-    errors
+    rows.for_each_block(&mut |_, block| {
+        for (row, label) in block.labels.iter().enumerate() {
+            fill_row_scores(ensembles, block, row, &mut scores);
+            errors.add(&scores, *label as usize, f64::from(block.weight(row)));
+        }
+        Ok(())
+    })?;
+    Ok(errors)
 }
 
 /// The sums that a model's file has.
@@ -439,8 +480,8 @@ fn error_sums(errors: &ClassErrors) -> ErrorSums {
 }
 
 /// The loss on the validation rows, and that of the shares of the classes; `None` if no row counts.
-fn baseline(rows: &GroupRows, classes: usize, errors: &ClassErrors) -> Option<BaselineReport> {
-    let priors = log_priors(&rows.learn, classes);
+fn baseline(rows: FitRows<'_>, classes: usize, errors: &ClassErrors) -> Option<BaselineReport> {
+    let priors = log_priors(rows.learn, classes);
     let mut constant = ClassErrors::default();
     for (row, label) in rows.validate.labels.iter().enumerate() {
         let weight = f64::from(rows.validate.weight(row));
@@ -482,13 +523,13 @@ mod tests {
             labels,
             ..FeatureTable::new(0, 0)
         };
-        let rows = GroupRows {
-            learn: table.clone(),
-            validate: table,
+        let rows = FitRows {
+            learn: &table,
+            validate: &table,
         };
         let ensembles = vec![TreeEnsemble::default(); 2];
-        let errors = class_errors(&ensembles, &rows.validate);
-        let baseline = baseline(&rows, 2, &errors).unwrap();
+        let errors = class_errors(&ensembles, rows.validate).unwrap();
+        let baseline = baseline(rows, 2, &errors).unwrap();
         let entropy = -(0.25 * f64::ln(0.25) + 0.75 * f64::ln(0.75));
         assert!((baseline.constant - entropy).abs() < 1e-12);
         assert!((baseline.loss - f64::ln(2.0)).abs() < 1e-12);

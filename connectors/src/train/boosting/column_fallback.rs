@@ -5,8 +5,9 @@ use forebay_model::{Fault, Result, codes};
 use serde::{Deserialize, Serialize};
 
 use super::config::BoostedOutput;
+use super::learn_rows::LearnRows;
 use super::loss::weighted_quantile;
-use super::table::{FeatureTable, RowFeatures, number_index};
+use super::table::{RowFeatures, number_index};
 
 /// A column that predicts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -25,7 +26,7 @@ impl ColumnFallback {
         column: &str,
         dense: &[FeatureField],
         outputs: &[BoostedOutput],
-        rows: &FeatureTable,
+        rows: &dyn LearnRows,
     ) -> Result<ColumnFallback> {
         let number = number_index(dense, column).ok_or_else(|| {
             let message =
@@ -34,13 +35,16 @@ impl ColumnFallback {
                 .column(column)
                 .hint("name it under `dense`, too")
         })?;
-        let errors = (0..rows.rows()).map(|row| {
-            (
-                rows.labels[row] - rows.row(row).dense[number],
-                rows.weight(row),
-            )
-        });
-        let errors: Vec<(f32, f32)> = errors.filter(|(error, _)| error.is_finite()).collect();
+        let mut errors = Vec::new();
+        rows.for_each_block(&mut |_, block| {
+            for row in 0..block.rows() {
+                let error = block.labels[row] - block.row(row).dense[number];
+                if error.is_finite() {
+                    errors.push((error, block.weight(row)));
+                }
+            }
+            Ok(())
+        })?;
         let offset = |output: &BoostedOutput| match output.quantile {
             Some(quantile) => weighted_quantile(errors.clone(), quantile),
             None => 0.0,

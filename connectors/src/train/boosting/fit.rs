@@ -10,16 +10,16 @@ use forebay_threads::lock;
 use serde_json::{Value, json};
 use xxhash_rust::xxh3::Xxh3;
 
+use super::bin_blocks::BinBlocks;
 use super::boost::{Booster, BoostingState};
 use super::config::{BoostedOutput, BoostingConfig};
 use super::earlier_trees::EarlierTrees;
 use super::grow::FeatureGain;
 use super::histogram::GradientSums;
 use super::intervals::{IntervalBound, PointErrors, bound_value};
+use super::learn_rows::{FitRows, LearnRows};
 use super::loss::Objective;
-use super::matrix::BinnedMatrix;
 use super::model::{ErrorSums, GroupModelCard};
-use super::partitions::GroupRows;
 use super::steps::StepFeatures;
 use super::table::{FeatureTable, RowFeatures};
 use super::tree::TreeEnsemble;
@@ -54,8 +54,8 @@ pub struct FitThreads {
 /// The rows of a group; those to learn from as bins, too.
 #[derive(Clone, Copy)]
 struct BinnedRows<'a> {
-    rows: &'a GroupRows,
-    matrix: &'a BinnedMatrix,
+    rows: FitRows<'a>,
+    blocks: &'a dyn BinBlocks,
 }
 
 /// Callbacks while a model is fitted.
@@ -164,12 +164,12 @@ impl<'a> ModelFitter<'a> {
     pub fn fit(
         &self,
         group: &GroupName,
-        rows: &GroupRows,
+        rows: FitRows<'_>,
         threads: FitThreads,
         watch: &mut dyn FitWatch,
     ) -> Result<FittedGroup> {
-        let digest = digest_rows(rows);
-        let mut matrix = None;
+        let digest = digest_rows(rows)?;
+        let mut binned: Option<Box<dyn BinBlocks + '_>> = None;
         let mut point_errors = None;
         let mut fitted = FittedGroup {
             models: Vec::new(),
@@ -194,7 +194,7 @@ impl<'a> ModelFitter<'a> {
                         None => point_errors.insert(PointErrors::new(
                             bound.point,
                             &point.ensemble,
-                            &rows.validate,
+                            rows.validate,
                             self.scale_number,
                         )),
                     };
@@ -202,13 +202,13 @@ impl<'a> ModelFitter<'a> {
                 }
                 (None, None) => {
                     fitted.reused = false;
-                    let matrix = match &matrix {
-                        Some(matrix) => matrix,
+                    let blocks = match &binned {
+                        Some(blocks) => blocks,
                         None => {
-                            let binned = BinnedMatrix::new(&rows.learn, threads.each);
+                            let blocks = rows.learn.bin(threads.each)?;
                             let limit = self.histogram_bytes_max / threads.groups as u64;
-                            check_histograms(self.config, &binned, rows.learn.rows(), limit)?;
-                            matrix.insert(binned)
+                            check_histograms(self.config, blocks.as_ref(), limit)?;
+                            binned.insert(blocks)
                         }
                     };
                     let earlier = self.earlier.as_ref();
@@ -216,7 +216,10 @@ impl<'a> ModelFitter<'a> {
                     let model = self.fit_output(
                         (output, earlier),
                         id,
-                        BinnedRows { rows, matrix },
+                        BinnedRows {
+                            rows,
+                            blocks: blocks.as_ref(),
+                        },
                         threads.each,
                         watch,
                     )?;
@@ -235,8 +238,8 @@ impl<'a> ModelFitter<'a> {
     }
 
     /// True if all models of a group are trained already. Ends of intervals take no training.
-    pub fn knows(&self, group: &GroupName, rows: &GroupRows) -> Result<bool> {
-        let digest = digest_rows(rows);
+    pub fn knows(&self, group: &GroupName, rows: FitRows<'_>) -> Result<bool> {
+        let digest = digest_rows(rows)?;
         let models = lock(&self.known)?;
         let is_known =
             |output| models.contains_key(&self.model_id(output, group, rows, digest).to_string());
@@ -248,7 +251,7 @@ impl<'a> ModelFitter<'a> {
     pub fn fit_group(
         &self,
         group: &GroupName,
-        rows: &GroupRows,
+        rows: FitRows<'_>,
         threads: FitThreads,
         watch: &mut dyn FitWatch,
     ) -> Result<Result<FittedGroup, String>> {
@@ -265,7 +268,7 @@ impl<'a> ModelFitter<'a> {
         &self,
         output: &BoostedOutput,
         group: &GroupName,
-        rows: &GroupRows,
+        rows: FitRows<'_>,
         digest: u128,
     ) -> ContentId {
         let mut id = IdBuilder::new("boosted trees");
@@ -288,7 +291,7 @@ impl<'a> ModelFitter<'a> {
         &self,
         (output, earlier): (&BoostedOutput, Option<EarlierTrees>),
         id: String,
-        BinnedRows { rows, matrix }: BinnedRows<'_>,
+        BinnedRows { rows, blocks }: BinnedRows<'_>,
         threads: usize,
         watch: &mut dyn FitWatch,
     ) -> Result<FittedModel> {
@@ -297,27 +300,29 @@ impl<'a> ModelFitter<'a> {
             let trees = earlier.ensemble.trees.len() as u32;
             options.rounds = trees.saturating_add(self.config.added_rounds_max());
         }
-        let labels = &rows.learn.labels;
-        let weights = &rows.learn.weights;
+        let labels = rows.learn.labels();
+        let weights = rows.learn.weights();
         let mut booster = Booster::new(
             options,
-            matrix,
+            blocks,
             labels,
             weights,
-            Some(&rows.validate),
+            Some(rows.validate),
             threads,
         );
         if let Some(features) = &output.features {
             booster.take_only(features.allowed.clone());
         }
         match (watch.resume(&id)?, earlier) {
-            (Some(state), _) => booster.resume(state, &rows.learn),
-            (None, Some(earlier)) => booster.continue_from(earlier, &rows.learn),
+            (Some(state), _) => booster.resume(state, rows.learn)?,
+            (None, Some(earlier)) => booster.continue_from(earlier, rows.learn)?,
             (None, None) => {}
         }
         while !booster.is_done() {
-            booster.round();
+            let round = booster.round();
+            // A round that was stopped leaves the trees before it, which are kept.
             watch.after_round(&id, &booster.state)?;
+            round?;
         }
         let BoostingState {
             ensemble,
@@ -340,7 +345,7 @@ impl<'a> ModelFitter<'a> {
                 .and_then(|last| losses.get(last))
                 .copied()
                 .unwrap_or_default(),
-            errors: sum_errors(output.objective, &ensemble, &rows.validate),
+            errors: sum_errors(output.objective, &ensemble, rows.validate),
             gains: gains_by_feature(&gains, rows.learn.features()),
             scale: None,
         };
@@ -372,18 +377,10 @@ impl<'a> ModelFitter<'a> {
 
 /// Checks that the histograms of a tree take no more than `limit` bytes: each leaf has one of each feature while the tree
 /// grows.
-pub fn check_histograms(
-    config: &BoostingConfig,
-    matrix: &BinnedMatrix,
-    rows: usize,
-    limit: u64,
-) -> Result<()> {
-    let leaves = (config.leaves as usize).min(rows / config.min_leaf_rows as usize + 1);
-    let bins: usize = matrix
-        .columns
-        .iter()
-        .map(|column| column.bins.count())
-        .sum();
+pub fn check_histograms(config: &BoostingConfig, blocks: &dyn BinBlocks, limit: u64) -> Result<()> {
+    let leaves_max = blocks.rows() / config.min_leaf_rows as usize + 1;
+    let leaves = (config.leaves as usize).min(leaves_max);
+    let bins: usize = blocks.bins().iter().map(|bins| bins.count()).sum();
     let needed = (leaves * bins * size_of::<GradientSums>()) as u64;
     if needed <= limit {
         return Ok(());
@@ -411,7 +408,7 @@ fn fit_bound(
     bound: IntervalBound,
     id: String,
     errors: &PointErrors,
-    rows: &GroupRows,
+    rows: FitRows<'_>,
 ) -> Result<FittedModel> {
     let offset = bound.offset(errors);
     let ensemble = TreeEnsemble {
@@ -425,7 +422,7 @@ fn fit_bound(
     }
     let mut sums = ErrorSums::default();
     if let Some(offset) = offset {
-        let validate = &rows.validate;
+        let validate = rows.validate;
         for (row, point) in errors.predicted.iter().enumerate() {
             sums.add(
                 output.objective,
@@ -478,20 +475,12 @@ pub fn gains_by_feature(gains_of_trees: &[Vec<FeatureGain>], features: usize) ->
     sums
 }
 
-fn digest_rows(rows: &GroupRows) -> u128 {
-    digest_tables([&rows.learn, &rows.validate])
-}
-
 /// Digest of the values of rows to learn from and rows to validate on.
-pub fn digest_tables(tables: [&FeatureTable; 2]) -> u128 {
+pub fn digest_rows(rows: FitRows<'_>) -> Result<u128> {
     let mut hasher = Xxh3::new();
-    for table in tables {
-        hasher.update(bytemuck::cast_slice(&table.dense));
-        hasher.update(bytemuck::cast_slice(&table.categories));
-        hasher.update(bytemuck::cast_slice(&table.labels));
-        hasher.update(bytemuck::cast_slice(&table.weights));
-    }
-    hasher.digest128()
+    rows.learn.digest(&mut hasher)?;
+    rows.validate.digest(&mut hasher)?;
+    Ok(hasher.digest128())
 }
 
 fn sum_errors(objective: Objective, ensemble: &TreeEnsemble, rows: &FeatureTable) -> ErrorSums {
@@ -512,4 +501,345 @@ fn sum_errors(objective: Objective, ensemble: &TreeEnsemble, rows: &FeatureTable
 pub fn is_finite(ensemble: &TreeEnsemble) -> bool {
     let mut leaves = ensemble.trees.iter().flat_map(|tree| &tree.leaves);
     ensemble.base.is_finite() && leaves.all(|leaf| leaf.is_finite())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use forebay_model::MemoryScratch;
+
+    use super::*;
+    use crate::train::boosting::BoostingLoss;
+    use crate::train::boosting::class_boost::ClassBooster;
+    use crate::train::boosting::encode::encode_ensembles;
+    use crate::train::boosting::gathered_rows::{GatheredRows, RowGathering};
+    use crate::train::boosting::partitions::RowShape;
+    use crate::train::boosting::training_files::{StopCheck, TrainingFiles};
+    use crate::train::random::UniformGenerator;
+
+    const ROWS: usize = 4000;
+
+    /// A run that stops after so many checks.
+    struct Checks(AtomicUsize);
+
+    impl Checks {
+        fn allowed(checks: usize) -> Checks {
+            Checks(AtomicUsize::new(checks))
+        }
+
+        fn files(&self, block_bytes: u64) -> TrainingFiles<'_> {
+            TrainingFiles {
+                scratch: Arc::new(MemoryScratch::default()),
+                stop: self,
+                block_bytes,
+            }
+        }
+    }
+
+    impl StopCheck for Checks {
+        fn check(&self) -> Result<()> {
+            let before = self.0.load(Ordering::Relaxed);
+            let Some(after) = before.checked_sub(1) else {
+                return Err(Fault::new(codes::INTERRUPTED, "the run was stopped"));
+            };
+            self.0.store(after, Ordering::Relaxed);
+            Ok(())
+        }
+    }
+
+    /// Never stops a training.
+    struct QuietWatch;
+
+    impl FitWatch for QuietWatch {
+        fn after_round(&mut self, _: &str, _: &BoostingState) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    fn shape(weighted: bool) -> RowShape {
+        RowShape {
+            numbers: 5,
+            ids: 3,
+            weighted,
+        }
+    }
+
+    /// Rows with missing numbers and ids, a constant number, and ids that fill two bytes; labels from 0 on.
+    fn drawn_rows(seed: u64, rows: usize, weighted: bool) -> FeatureTable {
+        let mut generator = UniformGenerator::new(seed);
+        let mut table = FeatureTable::new(5, 3);
+        for row in 0..rows {
+            let [a, b, c, d] = [(); 4].map(|()| generator.next_value());
+            let missing = if c > 0.6 { f32::NAN } else { b };
+            let count = (a * 7.0).floor();
+            table.dense.extend([a, missing, count, 1.0, b * b * 100.0]);
+            let few = if d < -0.8 { -1 } else { row as i32 % 3 };
+            let many = ((c + 1.0) * 20.0) as i32;
+            table.categories.extend([few, many, row as i32 * 7 % 330]);
+            let signal = if few == 1 { 2.0 } else { b.abs() };
+            let label = signal * (1.0 + count.abs()) + (many % 5) as f32 + c.abs();
+            table.labels.push((label * 4.0).floor() / 4.0);
+            if weighted {
+                table.weights.push(if d > 0.9 { 0.0 } else { a + 1.5 });
+            }
+        }
+        table
+    }
+
+    /// The rows as a training reads them: some at a time.
+    fn gathered<'f>(
+        rows: &FeatureTable,
+        sample_rows: Option<u64>,
+        files: Option<TrainingFiles<'f>>,
+    ) -> GatheredRows<'f> {
+        let row_count = rows.rows() as u64;
+        let shape = shape(!rows.weights.is_empty());
+        let mut gathering = RowGathering::new(shape, row_count, files).unwrap();
+        for first in (0..rows.rows()).step_by(97) {
+            let mut piece = FeatureTable::new(rows.numbers, rows.ids);
+            for row in first..(first + 97).min(rows.rows()) {
+                piece.push_row(rows, row);
+            }
+            let position = (first as u64, row_count);
+            gathering
+                .take_sample(&piece, position, sample_rows)
+                .unwrap();
+        }
+        gathering.finish().unwrap()
+    }
+
+    fn fitted(
+        config: &BoostingConfig,
+        learn: &dyn LearnRows,
+        validate: &FeatureTable,
+        steps: &[StepFeatures],
+        threads: usize,
+    ) -> Result<Vec<FittedModel>> {
+        let fitter = ModelFitter::new(config, json!([[], [], []]), steps, 1 << 30)?;
+        let rows = FitRows { learn, validate };
+        let threads = FitThreads {
+            each: threads,
+            groups: 1,
+        };
+        Ok(fitter
+            .fit(&Vec::new(), rows, threads, &mut QuietWatch)?
+            .models)
+    }
+
+    /// The models with their cards, as a file has them.
+    fn model_bytes(models: &[FittedModel]) -> Vec<u8> {
+        let cards: Vec<&GroupModelCard> = models.iter().map(|model| &model.card).collect();
+        let words = serde_json::to_string(&cards).unwrap();
+        encode_ensembles(models.iter().map(|model| &model.ensemble), words).unwrap()
+    }
+
+    fn config(loss: BoostingLoss) -> BoostingConfig {
+        BoostingConfig {
+            loss,
+            rounds: 6,
+            leaves: 12,
+            min_leaf_rows: 5,
+            learning_rate: 0.3,
+            ..BoostingConfig::default()
+        }
+    }
+
+    /// Configurations, and whether rows weigh.
+    fn settings() -> Vec<(BoostingConfig, bool)> {
+        let deep = BoostingConfig {
+            leaves: 200,
+            min_leaf_rows: 1,
+            ..config(BoostingLoss::SquaredError)
+        };
+        let stump = BoostingConfig {
+            leaves: 2,
+            l2: 3.0,
+            ..config(BoostingLoss::Logistic)
+        };
+        let quantile = BoostingConfig {
+            quantile: Some(0.7),
+            ..config(BoostingLoss::Quantile)
+        };
+        let quantiles = BoostingConfig {
+            quantiles: vec![0.1, 0.9],
+            sample_rows: Some(1234),
+            ..config(BoostingLoss::Poisson)
+        };
+        let sampled = BoostingConfig {
+            sample_rows: Some(700),
+            patience_rounds: 1,
+            ..config(BoostingLoss::AbsoluteError)
+        };
+        vec![
+            (deep, true),
+            (stump, true),
+            (quantile, false),
+            (quantiles, true),
+            (sampled, false),
+            (config(BoostingLoss::Tweedie), false),
+            (config(BoostingLoss::SquaredError), false),
+        ]
+    }
+
+    #[test]
+    fn models_are_the_same_on_disk_and_in_memory() {
+        for (number, (config, weighted)) in settings().into_iter().enumerate() {
+            let mut rows = drawn_rows(number as u64, ROWS, weighted);
+            let mut validate = drawn_rows(number as u64 + 100, 500, weighted);
+            if config.loss == BoostingLoss::Logistic {
+                for label in rows.labels.iter_mut().chain(&mut validate.labels) {
+                    *label = if *label > 2.0 { 1.0 } else { 0.0 };
+                }
+            }
+            let held = gathered(&rows, config.sample_rows, None);
+            let held_models = fitted(&config, held.learn(), &validate, &[], 1).unwrap();
+            assert!(
+                held_models
+                    .iter()
+                    .all(|model| !model.ensemble.trees.is_empty())
+            );
+            // Blocks of three rows, of some, of more than those that come together, and of all.
+            for (block_bytes, threads) in [(100, 1), (1000, 3), (10_000, 1), (1 << 20, 2)] {
+                let checks = Checks::allowed(usize::MAX);
+                let files = Some(checks.files(block_bytes));
+                let spilled = gathered(&rows, config.sample_rows, files);
+                assert!(matches!(spilled, GatheredRows::Spilled(_)));
+                let models = fitted(&config, spilled.learn(), &validate, &[], threads).unwrap();
+                assert!(
+                    model_bytes(&models) == model_bytes(&held_models),
+                    "{config:?} in blocks of {block_bytes} bytes"
+                );
+                let losses = |models: &[FittedModel]| -> Vec<Vec<f64>> {
+                    models.iter().map(|model| model.losses.clone()).collect()
+                };
+                assert_eq!(losses(&models), losses(&held_models));
+            }
+        }
+    }
+
+    #[test]
+    fn models_of_steps_are_the_same_on_disk_and_in_memory() {
+        let rows = drawn_rows(7, ROWS, false);
+        let validate = drawn_rows(8, 500, false);
+        let mut steps = Vec::new();
+        for first in 0..3 {
+            steps.push(StepFeatures {
+                allowed: (0..8).map(|feature| feature >= first * 2).collect(),
+                steps: 1,
+            });
+        }
+        let config = config(BoostingLoss::SquaredError);
+        let held = gathered(&rows, None, None);
+        let checks = Checks::allowed(usize::MAX);
+        let spilled = gathered(&rows, None, Some(checks.files(3000)));
+        let held_models = fitted(&config, held.learn(), &validate, &steps, 1).unwrap();
+        let models = fitted(&config, spilled.learn(), &validate, &steps, 2).unwrap();
+        assert_eq!(models.len(), 3);
+        assert!(model_bytes(&models) == model_bytes(&held_models));
+    }
+
+    #[test]
+    fn classes_are_the_same_on_disk_and_in_memory() {
+        let mut rows = drawn_rows(9, ROWS, true);
+        for label in &mut rows.labels {
+            *label = (*label as i32 % 3) as f32;
+        }
+        let config = config(BoostingLoss::Softmax);
+        let checks = Checks::allowed(usize::MAX);
+        let held = gathered(&rows, None, None);
+        let spilled = gathered(&rows, None, None);
+        let spilled = spilled.spill(shape(true), checks.files(5000)).unwrap();
+        let states = [&held, &spilled].map(|gathered| {
+            let learn = gathered.learn();
+            let blocks = learn.bin(2).unwrap();
+            let rows = FitRows {
+                learn,
+                validate: &rows,
+            };
+            let mut first = ClassBooster::new(&config, 3, blocks.as_ref(), rows, 2);
+            first.round().unwrap();
+            // A state continues with the same bits.
+            let mut booster = ClassBooster::new(&config, 3, blocks.as_ref(), rows, 2);
+            booster.resume(first.state.clone()).unwrap();
+            while !booster.is_done() {
+                booster.round().unwrap();
+            }
+            booster.finish()
+        });
+        assert!(
+            states[0]
+                .ensembles
+                .iter()
+                .all(|trees| !trees.trees.is_empty())
+        );
+        assert_eq!(states[0], states[1]);
+    }
+
+    #[test]
+    fn trees_are_added_to_earlier_ones_with_the_same_bits() {
+        let rows = drawn_rows(10, ROWS, true);
+        let validate = drawn_rows(11, 500, true);
+        let config = config(BoostingLoss::SquaredError);
+        let checks = Checks::allowed(usize::MAX);
+        let held = gathered(&rows, None, None);
+        let spilled = gathered(&rows, None, Some(checks.files(2000)));
+        let first = fitted(&config, held.learn(), &validate, &[], 1).unwrap();
+        let earlier = || EarlierTrees {
+            ensemble: first[0].ensemble.clone(),
+            gains: vec![(0, 1.5)],
+        };
+        let states = [&held, &spilled].map(|gathered| {
+            let mut options = config.options(Objective::SquaredError);
+            options.rounds = 9;
+            let learn = gathered.learn();
+            let blocks = learn.bin(1).unwrap();
+            let labels = learn.labels();
+            let weights = learn.weights();
+            let validation = Some(&validate);
+            let mut booster =
+                Booster::new(options, blocks.as_ref(), labels, weights, validation, 1);
+            booster.continue_from(earlier(), learn).unwrap();
+            while !booster.is_done() {
+                booster.round().unwrap();
+            }
+            booster.finish()
+        });
+        assert_eq!(states[0], states[1]);
+    }
+
+    #[test]
+    fn bins_of_sampled_rows_are_the_same_on_disk_and_in_memory() {
+        // Bounds are computed from every second row.
+        let rows = drawn_rows(12, 250_001, false);
+        let checks = Checks::allowed(usize::MAX);
+        let spilled = gathered(&rows, None, Some(checks.files(100_000)));
+        let held_bins = rows.bin(2).unwrap();
+        let bins = spilled.learn().bin(2).unwrap();
+        assert_eq!(bins.bins(), held_bins.bins());
+    }
+
+    #[test]
+    fn a_training_on_disk_stops_between_blocks() {
+        let rows = drawn_rows(13, ROWS, false);
+        let validate = FeatureTable::new(5, 3);
+        let config = config(BoostingLoss::SquaredError);
+        // Blocks of 100 rows: 40 checks for each read of all.
+        let run = |checks: &Checks| {
+            let spilled = gathered(&rows, None, Some(checks.files(3200)));
+            let models = fitted(&config, spilled.learn(), &validate, &[], 1);
+            models.map(|models| model_bytes(&models))
+        };
+        let enough = Checks::allowed(usize::MAX);
+        let whole = run(&enough).unwrap();
+        let needed = usize::MAX - enough.0.load(Ordering::Relaxed);
+        // At least one read a level of each of 6 trees.
+        assert!(needed > 6 * 4 * 40, "{needed} checks");
+        for allowed in [0, 1, 39, 100, needed / 2, needed - 1] {
+            let fault = run(&Checks::allowed(allowed)).unwrap_err();
+            assert_eq!(fault.code(), codes::INTERRUPTED, "after {allowed} checks");
+        }
+        assert!(run(&Checks::allowed(needed)).unwrap() == whole);
+    }
 }

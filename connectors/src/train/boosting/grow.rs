@@ -1,38 +1,24 @@
 //! Growing a tree leaf by leaf: the leaf whose split makes the loss fall most is split next.
+//!
+//! The rows of leaves are divided, and the histograms of their parts filled, while blocks of bins are read. Each sum is
+//! added up in the order of rows, so that neither blocks nor threads change a bit.
 
+use std::ops::Range;
 use std::sync::Arc;
 
+use forebay_model::Result;
+
+use super::bin_blocks::{BinBlock, BinBlocks};
 use super::bins::FeatureBins;
-use super::histogram::{Derivatives, GradientSums, fill_histogram};
-use super::matrix::{BinnedColumn, BinnedMatrix};
-use super::split::{BinRule, LeafSplit, SplitLimits, best_split};
-use super::tree::{RegressionTree, SplitNode, SplitRule};
+pub use super::growing_tree::FeatureGain;
+use super::growing_tree::{GrowingLeaf, GrowingTree, LeafHistograms};
+use super::histogram::{Derivatives, GradientSums, add_to_histogram};
+use super::split::{LeafSplit, SplitLimits, best_split};
+use super::tree::RegressionTree;
 use crate::train::parallel::for_each_parallel;
 
 /// Values from which the features of a leaf are worth more than one thread.
 const VALUES_PER_THREAD_MIN: usize = 1 << 17;
-
-/// A leaf that may be split yet.
-struct OpenLeaf {
-    /// Number of its first row among all rows of the tree.
-    first: usize,
-    rows: usize,
-    sums: GradientSums,
-    /// Addend to its second derivatives.
-    l2: f64,
-    split: Option<LeafSplit>,
-    /// Histogram of each feature.
-    histograms: Vec<Vec<GradientSums>>,
-    /// The node above it, and whether it is on its left.
-    parent: Option<(usize, bool)>,
-}
-
-impl OpenLeaf {
-    /// The leaf's rows, of all rows of the tree.
-    fn rows_of<'r>(&self, rows: &'r [u32]) -> &'r [u32] {
-        &rows[self.first..self.first + self.rows]
-    }
-}
 
 /// A tree, and the rows of each of its leaves.
 pub struct GrownTree {
@@ -45,103 +31,181 @@ pub struct GrownTree {
     pub gains: Vec<FeatureGain>,
 }
 
-/// A feature, and the loss that a split by it took away.
-pub type FeatureGain = (u32, f32);
-
 /// Grows trees over the same rows; keeps its memory from one to the next.
 pub struct TreeGrower<'a> {
-    matrix: &'a BinnedMatrix,
+    blocks: &'a dyn BinBlocks,
     limits: SplitLimits,
     leaves_max: usize,
     threads: usize,
     /// For each feature, true if it may be split by; `None` if all may.
     pub features: Option<Arc<[bool]>>,
-    spare: Vec<Vec<Vec<GradientSums>>>,
+    spare: Vec<LeafHistograms>,
     ordered: Vec<Derivatives>,
     right: Vec<u32>,
-    /// Gains of the nodes of the tree that grows.
-    gains: Vec<FeatureGain>,
 }
 
-/// Work on one feature of the two leaves of a split.
-struct FeatureWork {
+/// A leaf while its rows are divided and the histograms of its parts are filled.
+struct LeafDivision {
+    /// Index of the leaf in its tree.
+    leaf: usize,
+    /// The leaf's rows, of all rows of the tree.
+    first: usize,
+    rows: usize,
+    /// `None` of the leaf of all rows, which is measured as it is.
+    split: Option<LeafSplit>,
+    /// Rows of the leaf in the blocks so far; those of them that go left, and those that go right.
+    taken: usize,
+    left: usize,
+    right: usize,
+    is_left_small: bool,
+    /// Of the smaller and of the larger part.
+    sums: [GradientSums; 2],
+    /// True for a part whose best split is asked for.
+    is_searched: [bool; 2],
+    /// The block's rows of the smaller part: among those that go right, or else among the rows of the tree.
+    small: Range<usize>,
+    /// Positions of the derivatives of these rows among the ordered ones.
+    ordered: Range<usize>,
+}
+
+/// Histograms of one feature for the parts of a leaf.
+struct PartHistograms {
     small: Vec<GradientSums>,
-    /// Histogram of the leaf above, then of the larger leaf.
+    /// Histogram of the leaf, then of the larger part.
     large: Option<Vec<GradientSums>>,
     splits: [Option<LeafSplit>; 2],
 }
 
-/// The two leaves of a split while their histograms are filled, or one leaf alone.
-struct LeafPair<'m> {
-    columns: &'m [BinnedColumn],
+/// One feature of a block.
+struct FeatureBlock<'b> {
+    feature: usize,
+    bins: &'b FeatureBins,
+    block: BinBlock<'b>,
+    is_last: bool,
     limits: SplitLimits,
-    small_rows: &'m [u32],
-    /// Of `small_rows`, element by element.
-    small_derivatives: &'m [Derivatives],
-    /// Of the smaller and of the larger leaf.
-    sums: [GradientSums; 2],
-    /// True for a leaf whose best split is asked for.
-    is_searched: [bool; 2],
 }
 
-impl LeafPair<'_> {
-    /// Fills the histograms of a feature, and finds its best split of each leaf.
-    fn measure_feature(&self, feature: usize, work: &mut FeatureWork) {
-        let column = &self.columns[feature];
-        fill_histogram(
-            &mut work.small,
-            &column.values,
-            self.small_rows,
-            self.small_derivatives,
-        );
-        if self.is_searched[0] {
-            work.splits[0] = self.best_split(feature, &work.small, 0);
-        }
-        let Some(large) = &mut work.large else {
+impl LeafDivision {
+    fn is_measured(&self) -> bool {
+        self.is_searched != [false, false]
+    }
+
+    /// Divides the leaf's rows in a block. Those that go left follow each other from its first row on, the others in
+    /// `right`: rows stay in ascending order, in which they are summed.
+    fn divide_block(&mut self, block: BinBlock<'_>, rows: &mut [u32], right: &mut [u32]) {
+        let leaf_rows = &mut rows[self.first..self.first + self.rows];
+        let block_end = block.first + block.rows;
+        let block_rows = leaf_rows[self.taken..].partition_point(|row| (*row as usize) < block_end);
+        let begin = self.taken;
+        self.taken += block_rows;
+        let Some(split) = &self.split else {
+            self.small = self.first + begin..self.first + self.taken;
             return;
         };
-        for (cell, part) in large.iter_mut().zip(&work.small) {
-            *cell = cell.minus(*part);
+        let column = &block.columns[split.feature];
+        let right_rows = &mut right[self.first..self.first + self.rows];
+        let left_begin = self.left;
+        let right_begin = self.right;
+        for at in begin..self.taken {
+            let row = leaf_rows[at];
+            if split.goes_left(column.get(row as usize - block.first)) {
+                leaf_rows[self.left] = row;
+                self.left += 1;
+            } else {
+                right_rows[self.right] = row;
+                self.right += 1;
+            }
+        }
+        self.small = if self.is_left_small {
+            self.first + left_begin..self.first + self.left
+        } else {
+            self.first + right_begin..self.first + self.right
+        };
+    }
+
+    /// The rows of the smaller part in the latest block.
+    fn small_rows<'r>(&self, rows: &'r [u32], right: &'r [u32]) -> &'r [u32] {
+        let is_in_rows = self.split.is_none() || self.is_left_small;
+        let part_rows = if is_in_rows { rows } else { right };
+        &part_rows[self.small.clone()]
+    }
+
+    /// Finds the best split of each part by a feature, once the histogram of the smaller one is filled.
+    fn find_splits(&self, feature: &FeatureBlock<'_>, histograms: &mut PartHistograms) {
+        if self.is_searched[0] {
+            histograms.splits[0] = self.best_split(feature, &histograms.small, 0);
+        }
+        let Some(large) = &mut histograms.large else {
+            return;
+        };
+        // Only the smaller part is summed; the larger one is the leaf minus the smaller one
+        // (decisions/boosted-trees.md).
+        for (cell, small) in large.iter_mut().zip(&histograms.small) {
+            *cell = cell.minus(*small);
         }
         if self.is_searched[1] {
-            work.splits[1] = self.best_split(feature, large, 1);
+            histograms.splits[1] = self.best_split(feature, large, 1);
         }
     }
 
-    fn best_split(&self, feature: usize, cells: &[GradientSums], leaf: usize) -> Option<LeafSplit> {
-        let bins = &self.columns[feature].bins;
-        best_split(feature, bins, cells, self.sums[leaf], self.limits)
+    fn best_split(
+        &self,
+        feature: &FeatureBlock<'_>,
+        cells: &[GradientSums],
+        part: usize,
+    ) -> Option<LeafSplit> {
+        let FeatureBlock { bins, limits, .. } = *feature;
+        best_split(feature.feature, bins, cells, self.sums[part], limits)
+    }
+}
+
+impl FeatureBlock<'_> {
+    /// Adds the block to the histograms of the smaller part of a leaf.
+    fn measure(
+        &self,
+        division: &LeafDivision,
+        histograms: &mut PartHistograms,
+        rows: &[u32],
+        derivatives: &[Derivatives],
+    ) {
+        if self.block.first == 0 {
+            histograms.small.fill(GradientSums::default());
+        }
+        add_to_histogram(
+            &mut histograms.small,
+            &self.block.columns[self.feature],
+            self.block.first,
+            rows,
+            derivatives,
+        );
+        if self.is_last {
+            division.find_splits(self, histograms);
+        }
     }
 }
 
 impl<'a> TreeGrower<'a> {
     pub fn new(
-        matrix: &'a BinnedMatrix,
+        blocks: &'a dyn BinBlocks,
         limits: SplitLimits,
         leaves_max: usize,
         threads: usize,
     ) -> TreeGrower<'a> {
-        let spare = Vec::new();
-        let ordered = Vec::new();
-        let right = Vec::new();
-        let gains = Vec::new();
         TreeGrower {
-            matrix,
+            blocks,
             limits,
             leaves_max,
             threads,
             features: None,
-            spare,
-            ordered,
-            right,
-            gains,
+            spare: Vec::new(),
+            ordered: Vec::new(),
+            right: Vec::new(),
         }
     }
 
     /// Grows one tree. Leaves have the values of Newton steps, times `rate`.
-    pub fn grow(&mut self, derivatives: &[Derivatives], rate: f64) -> GrownTree {
+    pub fn grow(&mut self, derivatives: &[Derivatives], rate: f64) -> Result<GrownTree> {
         let mut rows: Vec<u32> = (0..derivatives.len() as u32).collect();
-        let mut tree = RegressionTree::default();
         let mut sums = GradientSums::default();
         for [first, second] in derivatives {
             sums = sums.plus(GradientSums {
@@ -150,242 +214,262 @@ impl<'a> TreeGrower<'a> {
                 rows: 1,
             });
         }
-        let root = OpenLeaf {
-            first: 0,
-            rows: rows.len(),
-            sums,
-            l2: self.limits.l2,
-            split: None,
-            histograms: Vec::new(),
-            parent: None,
-        };
-        let mut leaves = vec![root];
-        self.measure(&rows, derivatives, &mut leaves, 0, None);
-        while leaves.len() < self.leaves_max {
-            let Some(number) = most_gaining_leaf(&leaves) else {
+        let root = GrowingLeaf::new(0, rows.len(), sums, self.limits.l2);
+        let mut tree = GrowingTree::new(root, self.leaves_max);
+        self.right.resize(rows.len(), 0);
+        if self.is_splittable(rows.len()) {
+            let divisions = vec![self.division_of_all(&tree)];
+            self.divide(&mut tree, &mut rows, derivatives, divisions)?;
+        }
+        let shares_reads = self.blocks.shares_reads();
+        loop {
+            let leaves = tree.split_divided(shares_reads);
+            if leaves.is_empty() {
                 break;
-            };
-            self.split_leaf(&mut tree, &mut rows, &mut leaves, number);
-            let last = leaves.len() - 1;
-            self.measure(&rows, derivatives, &mut leaves, number, Some(last));
-        }
-        // In the order of their rows, as the rows of the tree lie leaf after leaf.
-        leaves.sort_by_key(|leaf| leaf.first);
-        let mut leaf_rows = Vec::new();
-        for (number, leaf) in leaves.into_iter().enumerate() {
-            let value = leaf.sums.leaf_value(leaf.l2) * rate;
-            tree.leaves.push(value as f32);
-            tree.leaf_rows.push(leaf.rows as u32);
-            leaf_rows.push(leaf.rows);
-            if let Some((node, is_left)) = leaf.parent {
-                let side = if is_left {
-                    &mut tree.nodes[node].left
-                } else {
-                    &mut tree.nodes[node].right
-                };
-                *side = !(number as i32);
             }
-            self.spare.push(leaf.histograms);
+            if shares_reads {
+                // No other leaf is divided any more: there are no more histograms than leaves of a tree.
+                tree.take_histograms(&leaves, &mut self.spare);
+            }
+            let mut divisions = Vec::with_capacity(leaves.len());
+            for leaf in leaves {
+                divisions.extend(self.division(&mut tree, leaf));
+            }
+            self.divide(&mut tree, &mut rows, derivatives, divisions)?;
         }
-        GrownTree {
+        tree.restore_order(&mut rows, &mut self.right);
+        tree.take_histograms(&[], &mut self.spare);
+        let (tree, leaf_rows, gains) = tree.finish(self.blocks.bins(), rate);
+        Ok(GrownTree {
             tree,
             rows,
             leaf_rows,
-            gains: std::mem::take(&mut self.gains),
-        }
+            gains,
+        })
     }
 
-    /// Divides a leaf: its left part takes its place, the right one comes last.
-    fn split_leaf(
-        &mut self,
-        tree: &mut RegressionTree,
-        rows: &mut [u32],
-        leaves: &mut Vec<OpenLeaf>,
-        number: usize,
-    ) {
-        let leaf = &mut leaves[number];
-        let Some(split) = leaf.split.take() else {
-            return;
-        };
-        let column = &self.matrix.columns[split.feature];
-        let leaf_rows = &mut rows[leaf.first..leaf.first + leaf.rows];
-        self.right.clear();
-        // A stable partition: rows of a leaf stay in ascending order, in which they are summed.
-        let mut left_rows = 0;
-        for at in 0..leaf_rows.len() {
-            let row = leaf_rows[at];
-            if split.goes_left(column.values.get(row as usize)) {
-                leaf_rows[left_rows] = row;
-                left_rows += 1;
-            } else {
-                self.right.push(row);
-            }
-        }
-        leaf_rows[left_rows..].copy_from_slice(&self.right);
-        let node = tree.nodes.len();
-        if let Some((parent, is_left)) = leaf.parent {
-            let side = if is_left {
-                &mut tree.nodes[parent].left
-            } else {
-                &mut tree.nodes[parent].right
-            };
-            *side = node as i32;
-        }
-        let rule = match (&split.rule, &column.bins) {
-            (BinRule::Among(bins), FeatureBins::Categories { ids, .. }) => {
-                let first = tree.categories.len();
-                tree.categories
-                    .extend(bins.iter().map(|bin| ids[*bin as usize - 1]));
-                tree.categories[first..].sort_unstable();
-                SplitRule::Categories {
-                    first: first as u32,
-                    count: bins.len() as u32,
-                }
-            }
-            (BinRule::UpTo(bin), FeatureBins::Numbers { bounds }) => {
-                // The last bin has no upper bound.
-                SplitRule::Threshold(
-                    bounds
-                        .get(*bin as usize - 1)
-                        .copied()
-                        .unwrap_or(f32::INFINITY),
-                )
-            }
-            _ => return,
-        };
-        let feature = split.feature as u32;
-        self.gains.push((feature, split.gain as f32));
-        tree.nodes.push(SplitNode {
-            feature,
-            rule,
-            missing_left: split.missing_left,
+    /// The leaf of all rows, which is measured.
+    fn division_of_all(&self, tree: &GrowingTree) -> LeafDivision {
+        let root = &tree.leaves[0];
+        LeafDivision {
+            leaf: 0,
+            first: root.first,
+            rows: root.rows,
+            split: None,
+            taken: 0,
             left: 0,
             right: 0,
-        });
-        let right = OpenLeaf {
-            first: leaf.first + left_rows,
-            rows: leaf.rows - left_rows,
-            sums: leaf.sums.minus(split.left),
-            l2: split.l2,
-            split: None,
-            histograms: Vec::new(),
-            parent: Some((node, false)),
-        };
-        (leaf.rows, leaf.sums, leaf.l2, leaf.parent) =
-            (left_rows, split.left, split.l2, Some((node, true)));
-        leaves.push(right);
+            is_left_small: true,
+            sums: [root.sums, GradientSums::default()],
+            is_searched: [true, false],
+            small: 0..0,
+            ordered: 0..0,
+        }
     }
 
-    /// Finds the best splits of a leaf, or of two whose histograms add up to those that the first one has. Features
-    /// are independent of each other, and each is summed in the order of rows: threads change no bit.
-    fn measure(
-        &mut self,
-        rows: &[u32],
-        derivatives: &[Derivatives],
-        leaves: &mut [OpenLeaf],
-        first: usize,
-        second: Option<usize>,
-    ) {
-        let (small, large) = match second {
-            Some(second) if leaves[second].rows < leaves[first].rows => (second, Some(first)),
-            Some(second) => (first, Some(second)),
-            None => (first, None),
-        };
-        let parent = std::mem::take(&mut leaves[first].histograms);
-        let is_searched = [
-            self.is_splittable(&leaves[small]),
-            large.is_some_and(|large| self.is_splittable(&leaves[large])),
-        ];
-        if is_searched == [false, false] {
-            self.spare.push(parent);
-            return;
+    /// A leaf that is divided by its best split.
+    fn division(&self, tree: &mut GrowingTree, leaf_index: usize) -> Option<LeafDivision> {
+        let leaf = &mut tree.leaves[leaf_index];
+        let split = leaf.split.take()?;
+        let left_sums = split.left;
+        let right_sums = leaf.sums.minus(left_sums);
+        let left_rows = left_sums.rows as usize;
+        let right_rows = leaf.rows - left_rows;
+        let is_left_small = left_rows <= right_rows;
+        let left_searched = self.is_splittable(left_rows);
+        let right_searched = self.is_splittable(right_rows);
+        let mut sums = [left_sums, right_sums];
+        let mut is_searched = [left_searched, right_searched];
+        if !is_left_small {
+            sums.reverse();
+            is_searched.reverse();
         }
-        // Only the smaller leaf is summed; the larger one is its parent minus the smaller one
-        // (decisions/boosted-trees.md).
-        let mut parent_histograms = parent.into_iter();
-        let mut work = Vec::new();
-        for histogram in self.spare_histograms() {
-            work.push(FeatureWork {
-                small: histogram,
-                large: large.and_then(|_| parent_histograms.next()),
-                splits: [None, None],
-            });
-        }
-        let small_rows = leaves[small].rows_of(rows);
-        self.ordered.clear();
-        self.ordered
-            .extend(small_rows.iter().map(|row| derivatives[*row as usize]));
-        let pair = LeafPair {
-            columns: &self.matrix.columns,
-            limits: self.limits,
-            small_rows,
-            small_derivatives: &self.ordered,
-            sums: [
-                leaves[small].sums,
-                large.map_or(GradientSums::default(), |large| leaves[large].sums),
-            ],
+        Some(LeafDivision {
+            leaf: leaf_index,
+            first: leaf.first,
+            rows: leaf.rows,
+            split: Some(split),
+            taken: 0,
+            left: 0,
+            right: 0,
+            is_left_small,
+            sums,
             is_searched,
-        };
+            small: 0..0,
+            ordered: 0..0,
+        })
+    }
+
+    /// Divides the rows of leaves in one read, and finds the best splits of their parts. Features are independent of each
+    /// other, and each is summed in the order of rows: threads change no bit.
+    fn divide(
+        &mut self,
+        tree: &mut GrowingTree,
+        rows: &mut [u32],
+        derivatives: &[Derivatives],
+        mut divisions: Vec<LeafDivision>,
+    ) -> Result<()> {
+        let mut histograms = self.part_histograms(tree, &divisions);
+        let blocks = self.blocks;
+        blocks.read(&mut |block| {
+            self.divide_block(block, rows, derivatives, &mut divisions, &mut histograms);
+            Ok(())
+        })?;
+        let leaves = divisions.len();
+        for (number, division) in divisions.into_iter().enumerate() {
+            let of_leaf = histograms.iter_mut().skip(number).step_by(leaves);
+            self.add_parts(tree, rows, division, of_leaf);
+        }
+        Ok(())
+    }
+
+    /// Histograms to fill, feature after feature, and within each leaf after leaf.
+    fn part_histograms(
+        &mut self,
+        tree: &mut GrowingTree,
+        divisions: &[LeafDivision],
+    ) -> Vec<PartHistograms> {
+        let mut sets = Vec::with_capacity(divisions.len());
+        for division in divisions {
+            let of_leaf = std::mem::take(&mut tree.leaves[division.leaf].histograms);
+            if division.is_measured() {
+                sets.push((self.spare_histograms().into_iter(), of_leaf.into_iter()));
+            } else {
+                self.spare.push(of_leaf);
+                sets.push((Vec::new().into_iter(), Vec::new().into_iter()));
+            }
+        }
+        let features = self.blocks.bins().len();
+        let mut histograms = Vec::with_capacity(features * divisions.len());
+        for _ in 0..features {
+            for (small, large) in &mut sets {
+                histograms.push(PartHistograms {
+                    small: small.next().unwrap_or_default(),
+                    large: large.next(),
+                    splits: [None, None],
+                });
+            }
+        }
+        histograms
+    }
+
+    /// Divides the rows of leaves in a block, and adds it to the histograms.
+    fn divide_block(
+        &mut self,
+        block: BinBlock<'_>,
+        rows: &mut [u32],
+        derivatives: &[Derivatives],
+        divisions: &mut [LeafDivision],
+        histograms: &mut [PartHistograms],
+    ) {
+        self.ordered.clear();
+        for division in divisions.iter_mut() {
+            division.divide_block(block, rows, &mut self.right);
+            if !division.is_measured() {
+                continue;
+            }
+            let begin = self.ordered.len();
+            let small_rows = division.small_rows(rows, &self.right).iter();
+            self.ordered
+                .extend(small_rows.map(|row| derivatives[*row as usize]));
+            division.ordered = begin..self.ordered.len();
+        }
+        let divisions = &*divisions;
+        let rows = &*rows;
+        let right = &self.right;
+        let ordered = &self.ordered;
+        let bins = self.blocks.bins();
+        let limits = self.limits;
+        let is_last = block.first + block.rows == self.blocks.rows();
         let features = self.features.as_deref();
-        let values = small_rows.len() * work.len();
+        let values = ordered.len() * bins.len();
         let threads = self.threads.min((values / VALUES_PER_THREAD_MIN).max(1));
-        for_each_parallel(threads, &mut work, |feature, work| {
-            if features.is_none_or(|features| features[feature]) {
-                pair.measure_feature(feature, work);
+        let mut by_feature: Vec<&mut [PartHistograms]> =
+            histograms.chunks_mut(divisions.len()).collect();
+        for_each_parallel(threads, &mut by_feature, |feature, of_leaves| {
+            if features.is_some_and(|features| !features[feature]) {
+                return;
+            }
+            let feature_block = FeatureBlock {
+                feature,
+                bins: &bins[feature],
+                block,
+                is_last,
+                limits,
+            };
+            for (division, of_leaf) in divisions.iter().zip(of_leaves.iter_mut()) {
+                if division.is_measured() {
+                    let small_rows = division.small_rows(rows, right);
+                    let small_derivatives = &ordered[division.ordered.clone()];
+                    feature_block.measure(division, of_leaf, small_rows, small_derivatives);
+                }
             }
         });
+    }
+
+    /// Adds the parts of a divided leaf to the tree. `histograms` are those of its parts, feature after feature.
+    fn add_parts<'h>(
+        &mut self,
+        tree: &mut GrowingTree,
+        rows: &mut [u32],
+        division: LeafDivision,
+        histograms: impl Iterator<Item = &'h mut PartHistograms>,
+    ) {
         let mut best: [Option<LeafSplit>; 2] = [None, None];
         let mut small_histograms = Vec::new();
         let mut large_histograms = Vec::new();
         // In the order of features: ties do not depend on threads.
-        for done in work {
-            for (best, split) in best.iter_mut().zip(done.splits) {
-                keep_better(best, split);
+        for of_feature in histograms {
+            for (best, split) in best.iter_mut().zip(&mut of_feature.splits) {
+                keep_better(best, split.take());
             }
-            small_histograms.push(done.small);
-            large_histograms.extend(done.large);
+            if division.is_measured() {
+                small_histograms.push(std::mem::take(&mut of_feature.small));
+                large_histograms.extend(of_feature.large.take());
+            }
         }
         let [small_split, large_split] = best;
-        leaves[small].split = small_split;
-        leaves[small].histograms = small_histograms;
-        if let Some(large) = large {
-            leaves[large].split = large_split;
-            leaves[large].histograms = large_histograms;
-        }
+        let leaf = &mut tree.leaves[division.leaf];
+        let Some(split) = division.split else {
+            leaf.split = small_split;
+            leaf.histograms = small_histograms;
+            return;
+        };
+        let right_first = division.first + division.left;
+        let right_end = division.first + division.right;
+        rows[right_first..right_first + division.right]
+            .copy_from_slice(&self.right[division.first..right_end]);
+        let right_sums = leaf.sums.minus(split.left);
+        let left_part = GrowingLeaf::new(division.first, division.left, split.left, split.l2);
+        let right_part = GrowingLeaf::new(right_first, division.right, right_sums, split.l2);
+        // The nodes of the tree are made of the splits.
+        leaf.split = Some(split);
+        let mut parts = [left_part, right_part];
+        let small = usize::from(!division.is_left_small);
+        parts[small].split = small_split;
+        parts[small].histograms = small_histograms;
+        parts[1 - small].split = large_split;
+        parts[1 - small].histograms = large_histograms;
+        tree.add_parts(division.leaf, parts);
     }
 
-    /// True for a leaf that both sides of a split can be made of.
-    fn is_splittable(&self, leaf: &OpenLeaf) -> bool {
-        leaf.rows >= 2 * self.limits.leaf_rows_min as usize
+    /// True for a leaf with enough rows for both sides of a split.
+    fn is_splittable(&self, rows: usize) -> bool {
+        rows >= 2 * self.limits.leaf_rows_min as usize
     }
 
     /// A histogram for each feature; their values are those of an earlier leaf.
-    fn spare_histograms(&mut self) -> Vec<Vec<GradientSums>> {
+    fn spare_histograms(&mut self) -> LeafHistograms {
         // A leaf that was never measured leaves an empty list.
         if let Some(spare) = self.spare.pop()
             && !spare.is_empty()
         {
             return spare;
         }
-        let columns = self.matrix.columns.iter();
-        columns
-            .map(|column| vec![GradientSums::default(); column.bins.count()])
+        let bins = self.blocks.bins().iter();
+        bins.map(|bins| vec![GradientSums::default(); bins.count()])
             .collect()
     }
-}
-
-/// The leaf whose split makes the loss fall most: the first of several. `None` if no leaf can be split.
-fn most_gaining_leaf(leaves: &[OpenLeaf]) -> Option<usize> {
-    let mut best: Option<(usize, f64)> = None;
-    for (number, leaf) in leaves.iter().enumerate() {
-        let Some(split) = &leaf.split else {
-            continue;
-        };
-        if best.is_none_or(|(_, gain)| split.gain > gain) {
-            best = Some((number, split.gain));
-        }
-    }
-    best.map(|(number, _)| number)
 }
 
 /// Replaces a split by one that gains more.

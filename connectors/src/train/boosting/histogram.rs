@@ -1,6 +1,6 @@
 //! Histograms of derivatives over the bins of a feature.
 
-use super::matrix::BinValues;
+use super::bin_blocks::BinValues;
 
 /// Sums over the rows of one bin.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -53,30 +53,31 @@ impl GradientSums {
 /// First and second derivative of a row.
 pub type Derivatives = [f32; 2];
 
-/// Adds up the rows of each bin in their order: `derivatives` are those of `rows`, element by
-/// element.
-pub fn fill_histogram(
+/// Adds rows of a block to the sums of their bins, in their order. `values` are those of the block's rows, of which
+/// `first_row` is the first; `derivatives` are those of `rows`, element by element.
+pub fn add_to_histogram(
     cells: &mut [GradientSums],
     values: &BinValues,
+    first_row: usize,
     rows: &[u32],
     derivatives: &[Derivatives],
 ) {
-    fn fill<T: Copy + Into<usize>>(
+    fn add<T: Copy + Into<usize>>(
         cells: &mut [GradientSums],
         values: &[T],
+        first_row: usize,
         rows: &[u32],
         derivatives: &[Derivatives],
     ) {
         for (row, [first, second]) in rows.iter().zip(derivatives) {
-            let cell = &mut cells[values[*row as usize].into()];
+            let cell = &mut cells[values[*row as usize - first_row].into()];
             cell.first += f64::from(*first);
             cell.second += f64::from(*second);
             cell.rows += 1;
         }
     }
-    cells.fill(GradientSums::default());
     match values {
-        BinValues::Narrow(values) => fill(cells, values, rows, derivatives),
-        BinValues::Wide(values) => fill(cells, values, rows, derivatives),
+        BinValues::Narrow(values) => add(cells, values, first_row, rows, derivatives),
+        BinValues::Wide(values) => add(cells, values, first_row, rows, derivatives),
     }
 }

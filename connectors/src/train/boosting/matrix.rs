@@ -1,68 +1,67 @@
-//! The features of all rows as bins, column after column.
+//! The features of all rows as bins in memory, column after column.
 
+use forebay_model::Result;
+
+use super::bin_blocks::{BinBlock, BinBlocks, BinValues, TakeBins};
 use super::bins::FeatureBins;
 use super::table::FeatureTable;
 use crate::train::parallel::for_each_parallel;
 
-/// One feature of all rows.
-#[derive(Debug, Clone)]
-pub struct BinnedColumn {
-    pub bins: FeatureBins,
-    pub values: BinValues,
-}
-
-/// A bin per row.
-#[derive(Debug, Clone)]
-pub enum BinValues {
-    /// Bins of features with at most 256 bins.
-    Narrow(Vec<u8>),
-    Wide(Vec<u16>),
-}
-
 /// The features of all rows.
 #[derive(Debug, Clone)]
 pub struct BinnedMatrix {
-    pub columns: Vec<BinnedColumn>,
+    rows: usize,
+    bins: Vec<FeatureBins>,
+    columns: Vec<BinValues>,
 }
 
 impl BinnedMatrix {
     pub fn new(table: &FeatureTable, threads: usize) -> BinnedMatrix {
-        let mut columns: Vec<Option<BinnedColumn>> = vec![None; table.features()];
-        for_each_parallel(threads, &mut columns, |feature, column| {
-            *column = Some(bin_column(table, feature))
+        let mut binned: Vec<Option<(FeatureBins, BinValues)>> = vec![None; table.features()];
+        for_each_parallel(threads, &mut binned, |feature, column| {
+            let bins = feature_bins(table, feature);
+            let values = BinValues::of_table(&bins, table, feature);
+            *column = Some((bins, values));
         });
+        let (bins, columns) = binned.into_iter().flatten().unzip();
         BinnedMatrix {
-            columns: columns.into_iter().flatten().collect(),
+            rows: table.rows(),
+            bins,
+            columns,
         }
     }
 }
 
-impl BinValues {
-    pub fn get(&self, row: usize) -> u16 {
-        match self {
-            BinValues::Narrow(values) => u16::from(values[row]),
-            BinValues::Wide(values) => values[row],
-        }
+impl BinBlocks for BinnedMatrix {
+    fn bins(&self) -> &[FeatureBins] {
+        &self.bins
+    }
+
+    fn rows(&self) -> usize {
+        self.rows
+    }
+
+    fn shares_reads(&self) -> bool {
+        false
+    }
+
+    /// Reads all rows as one block.
+    fn read(&self, take: &mut TakeBins<'_>) -> Result<()> {
+        take(BinBlock {
+            first: 0,
+            rows: self.rows,
+            columns: &self.columns,
+        })
     }
 }
 
-fn bin_column(table: &FeatureTable, feature: usize) -> BinnedColumn {
-    let values: Vec<u16>;
-    let bins;
+fn feature_bins(table: &FeatureTable, feature: usize) -> FeatureBins {
     if feature < table.numbers {
         let column = table.dense.iter().skip(feature).step_by(table.numbers);
-        bins = FeatureBins::of_numbers(column.clone().copied());
-        values = column.map(|value| bins.of_number(*value)).collect();
+        FeatureBins::of_numbers(column.copied())
     } else {
         let ids = table.categories.iter();
         let column = ids.skip(feature - table.numbers).step_by(table.ids);
-        bins = FeatureBins::of_categories(column.clone().copied());
-        values = column.map(|id| bins.of_category(*id)).collect();
+        FeatureBins::of_categories(column.copied())
     }
-    let values = if bins.count() <= 256 {
-        BinValues::Narrow(values.into_iter().map(|bin| bin as u8).collect())
-    } else {
-        BinValues::Wide(values)
-    };
-    BinnedColumn { bins, values }
 }

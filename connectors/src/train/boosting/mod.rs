@@ -5,9 +5,13 @@
 //! `grow` grows a tree over `histogram`s with the best `split`s, `boost` adds trees up. Each sum is
 //! computed in the order of rows by one thread, so threads change no bit.
 //!
+//! `gathered_rows` keeps the rows to learn from in memory, or their features on disk (`spilled_table`), and their bins
+//! with them (`matrix`, `disk_bins`). Trees grow over `bin_blocks`, which come from either.
+//!
 //! A label of classes has trees for each: `class_boost` adds them up, and `class_trainer` trains one model of them over
 //! all rows.
 
+mod bin_blocks;
 mod bins;
 mod boost;
 mod checkpoint;
@@ -15,15 +19,20 @@ mod class_boost;
 mod class_trainer;
 mod column_fallback;
 mod config;
+mod constant_columns;
+mod disk_bins;
 mod earlier_trees;
 mod encode;
 mod fallback;
 mod fallback_kind;
 mod fit;
+mod gathered_rows;
 mod grow;
+mod growing_tree;
 mod histogram;
 mod importance;
 mod intervals;
+mod learn_rows;
 mod loss;
 mod matrix;
 mod memory;
@@ -32,6 +41,7 @@ mod part;
 mod partitions;
 mod rows;
 mod sample;
+mod spilled_table;
 mod split;
 mod start;
 mod steps;
@@ -39,6 +49,7 @@ mod summary;
 mod table;
 mod trainer;
 mod training;
+mod training_files;
 mod tree;
 
 pub use column_fallback::ColumnFallback;

@@ -212,7 +212,12 @@ pub fn train_part(
         context.check()?;
         check_group_memory(shape, rows, context.memory_bytes / 2, &group.name)?;
         let threads = FitThreads { each: 1, groups: 1 };
-        let fitted = fitter.fit_group(&group.name, rows, threads, &mut PartWatch { context })?;
+        let fitted = fitter.fit_group(
+            &group.name,
+            rows.fit_rows(),
+            threads,
+            &mut PartWatch { context },
+        )?;
         fits.push(fitted.map(|FittedGroup { models, .. }| models));
     }
     encode_fits(&fits)

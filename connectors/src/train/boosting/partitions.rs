@@ -8,6 +8,7 @@ use forebay_feed::{BatchFeatures, FeatureField};
 use forebay_model::{Fault, Result, ScratchSpace, SpillFile, SpillWriter};
 
 use super::encode::FeatureCounts;
+use super::learn_rows::FitRows;
 use super::rows::ReadRows;
 use super::table::FeatureTable;
 use crate::train::group_names::{GroupName, group_name};
@@ -20,6 +21,16 @@ const FILES_MAX: usize = 256;
 pub struct GroupRows {
     pub learn: FeatureTable,
     pub validate: FeatureTable,
+}
+
+impl GroupRows {
+    /// The rows as those of one model.
+    pub fn fit_rows(&self) -> FitRows<'_> {
+        FitRows {
+            learn: &self.learn,
+            validate: &self.validate,
+        }
+    }
 }
 
 /// Layout of rows in a file.

@@ -67,44 +67,6 @@ impl FeatureTable {
         self.weights.get(row).copied().unwrap_or(1.0)
     }
 
-    /// Names of single columns with one value in all rows, or none in any: numbers, then ids. A table of one row has no
-    /// such columns.
-    pub fn constant_columns<'f>(
-        &self,
-        dense: &'f [FeatureField],
-        categorical: &'f [FeatureField],
-    ) -> Vec<&'f str> {
-        let mut constant = Vec::new();
-        if self.rows() < 2 {
-            return constant;
-        }
-        for field in dense {
-            let Some(index) = number_index(dense, &field.column) else {
-                continue;
-            };
-            let Some(first) = self.dense.get(index).copied() else {
-                continue;
-            };
-            let mut values = self.dense.iter().skip(index).step_by(self.numbers);
-            if values.all(|value| *value == first || (value.is_nan() && first.is_nan())) {
-                constant.push(field.column.as_str());
-            }
-        }
-        for field in categorical {
-            let Some(index) = number_index(categorical, &field.column) else {
-                continue;
-            };
-            let Some(first) = self.categories.get(index).copied() else {
-                continue;
-            };
-            let mut ids = self.categories.iter().skip(index).step_by(self.ids);
-            if ids.all(|id| *id == first) {
-                constant.push(field.column.as_str());
-            }
-        }
-        constant
-    }
-
     /// Appends all rows of a table with the same columns.
     pub fn append(&mut self, other: &FeatureTable) {
         self.dense.extend_from_slice(&other.dense);
@@ -120,34 +82,5 @@ impl FeatureTable {
         self.categories.extend_from_slice(features.categories);
         self.labels.push(other.labels[row]);
         self.weights.extend(other.weights.get(row));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn columns_with_one_value_are_named() {
-        let fields = |names: &[&str]| -> Vec<FeatureField> {
-            names.iter().map(|name| FeatureField::new(*name)).collect()
-        };
-        let dense = fields(&["price", "zero", "none"]);
-        let categorical = fields(&["shop", "item"]);
-        let table = FeatureTable {
-            dense: vec![1.0, 0.0, f32::NAN, 2.0, -0.0, f32::NAN],
-            categories: vec![3, 1, 3, 2],
-            labels: vec![0.0, 1.0],
-            ..FeatureTable::new(3, 2)
-        };
-        let constant = table.constant_columns(&dense, &categorical);
-        assert_eq!(constant, ["zero", "none", "shop"]);
-        let one_row = FeatureTable {
-            dense: vec![1.0, 0.0, 1.0],
-            categories: vec![3, 1],
-            labels: vec![0.0],
-            ..FeatureTable::new(3, 2)
-        };
-        assert!(one_row.constant_columns(&dense, &categorical).is_empty());
     }
 }

@@ -17,13 +17,16 @@ use super::boost::BoostingState;
 use super::checkpoint::{RoundState, decode_state, encode_state};
 use super::column_fallback::ColumnFallback;
 use super::config::{BoostedOutput, BoostingConfig};
+use super::constant_columns::constant_columns;
 use super::encode::{decode_ensembles, encode_ensembles};
 use super::fallback::GroupFallbacks;
 use super::fallback_kind::GroupFallbackKind;
 use super::fit::{FitThreads, FitWatch, FittedGroup, FittedModel, ModelFitter};
+use super::gathered_rows::RowGathering;
 use super::importance::{MeasuredTrees, ShuffledColumns, column_gains};
+use super::learn_rows::{FitRows, LearnRows};
 use super::loss::BoostingLoss;
-use super::memory::{check_memory, training_bytes};
+use super::memory::{TrainingMemory, check_memory, feature_block_bytes, training_bytes};
 use super::model::{BoostingCard, GroupModelCard};
 use super::part::{decode_fits, encode_part};
 use super::partitions::{DividedGroups, GroupDivider, GroupRows, RowShape};
@@ -33,6 +36,7 @@ use super::start::earlier_trees;
 use super::steps::{StepFeatures, StepModels};
 use super::summary::{GroupOutcome, GroupResult, TrainingSummary};
 use super::table::{FeatureTable, RowFeatures};
+use super::training_files::TrainingFiles;
 use crate::train::constants::warn_of_constants;
 use crate::train::file::{MODEL_FILE, Predictor, write_boosted_model};
 use crate::train::group_names::{GroupName, group_text};
@@ -72,7 +76,7 @@ pub fn check_features(features: &BatchFeatures) -> Result<()> {
 }
 
 /// Refuses to learn from rows of which none counts.
-pub fn check_weights(rows: &FeatureTable) -> Result<()> {
+pub fn check_weights(rows: &dyn LearnRows) -> Result<()> {
     if (0..rows.rows()).any(|row| rows.weight(row) != 0.0) {
         return Ok(());
     }
@@ -110,9 +114,10 @@ struct ModelQuality {
 }
 
 /// All rows of a training, as one read divides them.
-struct DividedRows {
-    /// The sample of all rows.
-    whole: GroupRows,
+struct DividedRows<'a> {
+    /// The samples of all rows.
+    learn: RowGathering<'a>,
+    validate: FeatureTable,
     groups: GroupDivider,
     /// Groups above, of all levels.
     parents: GroupDivider,
@@ -185,23 +190,30 @@ impl<'a> BoostingRun<'a> {
         let validation_rows = self.context.validation.map_or(0, |fed| fed.rows());
         let limit = self.context.memory_bytes / 2;
         let is_grouped = !self.config.by.is_empty();
-        let needed = training_bytes(
-            self.shape,
+        let over_all_limit = if is_grouped { limit / 4 * 3 } else { limit };
+        let sampled_rows = (
             self.config.sampled_rows(learn_rows),
             self.config.sampled_rows(validation_rows),
         );
-        let over_all_limit = if is_grouped { limit / 4 * 3 } else { limit };
-        check_memory(needed, over_all_limit, "the model over all rows", "")?;
+        let memory_bytes = self.context.memory_bytes;
+        let memory =
+            TrainingMemory::within(over_all_limit, self.shape, sampled_rows, 0, memory_bytes)?;
 
-        let rows = self.read_all(limit - needed, learn_rows + validation_rows)?;
-        let whole = rows.whole;
-        check_weights(&whole.learn)?;
+        let rows = self.read_all(memory, limit - memory.bytes, learn_rows + validation_rows)?;
+        let gathered = rows.learn.finish()?;
+        let learn = gathered.learn();
+        let validate = rows.validate;
+        self.warn_of_constants(learn)?;
+        check_weights(learn)?;
 
-        self.check_interval_rows(&whole.validate)?;
+        self.check_interval_rows(&validate)?;
 
-        let over_all = self.train_over_all(&whole)?;
-        let column = self.fallback_column(&whole.learn)?;
-        let baseline = self.baseline(&over_all, &whole.validate);
+        let over_all = self.train_over_all(FitRows {
+            learn,
+            validate: &validate,
+        })?;
+        let column = self.fallback_column(learn)?;
+        let baseline = self.baseline(&over_all, &validate);
         let mut fallbacks = GroupFallbacks::new(over_all, column, &self.config.fallback);
         let is_ranked = self.config.loss == BoostingLoss::Logistic && validation_rows > 0;
         if is_ranked {
@@ -209,14 +221,15 @@ impl<'a> BoostingRun<'a> {
         }
         if is_ranked && !is_grouped {
             let models = std::mem::take(&mut fallbacks.over_all);
-            self.rank_rows(&whole.validate, &|number, _, features| {
+            self.rank_rows(&validate, &|number, _, features| {
                 models[number].ensemble.predict(features)
             });
             fallbacks.over_all = models;
         }
-        let shuffled = self.shuffled_importance(&fallbacks.over_all, &whole.validate)?;
+        let shuffled = self.shuffled_importance(&fallbacks.over_all, &validate)?;
         // Frees memory for the rows of groups.
-        drop(whole);
+        drop(gathered);
+        drop(validate);
         let groups = if is_grouped {
             let groups = rows.groups.finish()?;
             let parents = rows.parents.finish()?;
@@ -281,9 +294,23 @@ impl<'a> BoostingRun<'a> {
         Ok(Some(importance))
     }
 
+    /// Temporary files of the rows that the model over all rows learns from.
+    fn files(&self) -> TrainingFiles<'a> {
+        TrainingFiles {
+            scratch: self.context.scratch(),
+            stop: self.context,
+            block_bytes: feature_block_bytes(self.context.memory_bytes),
+        }
+    }
+
     /// Reads all rows once: each goes to the sample of all rows, to its group, and to the groups above it. Of the rows of
     /// groups, `held_max` bytes stay in memory.
-    fn read_all(&mut self, held_max: u64, row_count: u64) -> Result<DividedRows> {
+    fn read_all(
+        &mut self,
+        memory: TrainingMemory,
+        held_max: u64,
+        row_count: u64,
+    ) -> Result<DividedRows<'a>> {
         let scratch = self.context.scratch();
         let is_grouped = !self.config.by.is_empty();
         let held_max = if is_grouped { held_max } else { 0 };
@@ -300,11 +327,11 @@ impl<'a> BoostingRun<'a> {
         let share = held_max / (1 + levels as u64);
         let parent_bytes = bytes * levels as u64;
         let parent_share = share * levels as u64;
+        let learn_rows = self.config.sampled_rows(self.context.rows.rows());
+        let files = memory.on_disk.then(|| self.files());
         let mut rows = DividedRows {
-            whole: GroupRows {
-                learn: FeatureTable::new(self.shape.numbers, self.shape.ids),
-                validate: FeatureTable::new(self.shape.numbers, self.shape.ids),
-            },
+            learn: RowGathering::new(self.shape, learn_rows, files)?,
+            validate: FeatureTable::new(self.shape.numbers, self.shape.ids),
             groups: GroupDivider::new(self.shape, bytes, share, scratch.as_ref())?,
             parents: GroupDivider::new(self.shape, parent_bytes, parent_share, scratch.as_ref())?,
             levels,
@@ -320,29 +347,32 @@ impl<'a> BoostingRun<'a> {
         &mut self,
         fed: &FeedSource,
         validate: bool,
-        rows: &mut DividedRows,
+        rows: &mut DividedRows<'_>,
     ) -> Result<()> {
         let config = self.config;
         let policy = LabelPolicy {
             objective: Some(config.objective()?),
             non_finite: config.non_finite,
         };
-        let sample = if validate {
-            &mut rows.whole.validate
-        } else {
-            &mut rows.whole.learn
-        };
         let row_count = fed.rows();
         let mut next_row = 0;
+        let mut sampled = 0;
         let mut counts = LoadCounts::default();
         read_rows(fed, self.context, policy, &mut |read: ReadRows| {
             counts.add(&read.counts);
-            take_sample(
-                sample,
-                &read.table,
-                (next_row, row_count),
-                config.sample_rows,
-            );
+            let position = (next_row, row_count);
+            if validate {
+                take_sample(
+                    &mut rows.validate,
+                    &read.table,
+                    position,
+                    config.sample_rows,
+                );
+            } else {
+                sampled += rows
+                    .learn
+                    .take_sample(&read.table, position, config.sample_rows)?;
+            }
             next_row += read.table.rows() as u64;
             for level in 1..=rows.levels {
                 rows.parents.add(&read, validate, level)?;
@@ -352,23 +382,23 @@ impl<'a> BoostingRun<'a> {
             }
             Ok(())
         })?;
-        let sampled = sample.rows() as u64;
-        self.skipped += counts.values.skipped;
-        if !validate {
-            self.warn_of_constants(sample);
+        if validate {
+            sampled = rows.validate.rows() as u64;
         }
+        self.skipped += counts.values.skipped;
         self.count_rows(validate, next_row, sampled, &counts);
         Ok(())
     }
 
     /// Warns of features from which trees learn nothing.
-    fn warn_of_constants(&self, rows: &FeatureTable) {
+    fn warn_of_constants(&self, rows: &dyn LearnRows) -> Result<()> {
         let features = &self.context.rows.features;
-        let constants = rows.constant_columns(&features.dense, &features.categorical);
+        let constants = constant_columns(rows, &features.dense, &features.categorical)?;
         warn_of_constants(self.context, &constants, "all rows");
+        Ok(())
     }
 
-    fn fallback_column(&self, rows: &FeatureTable) -> Result<Option<ColumnFallback>> {
+    fn fallback_column(&self, rows: &dyn LearnRows) -> Result<Option<ColumnFallback>> {
         let GroupFallbackKind::Column(column) = &self.config.fallback else {
             return Ok(None);
         };
@@ -654,7 +684,7 @@ impl<'a> BoostingRun<'a> {
         training_bytes(self.shape, learn, validate)
     }
 
-    fn train_over_all(&mut self, rows: &GroupRows) -> Result<Vec<FittedModel>> {
+    fn train_over_all(&mut self, rows: FitRows<'_>) -> Result<Vec<FittedModel>> {
         let context = self.context;
         let rounds = u64::from(self.config.rounds);
         let checkpoint = self.checkpoint()?;
@@ -738,7 +768,7 @@ impl<'a> BoostingRun<'a> {
         };
         match self.fitter.fit_group(
             name,
-            rows,
+            rows.fit_rows(),
             threads,
             &mut GroupWatch {
                 context: self.context,
@@ -832,7 +862,8 @@ impl<'a> BoostingRun<'a> {
             return Ok(true);
         }
         let sampled = sample_group(rows, self.config.sample_rows);
-        self.fitter.knows(name, sampled.as_ref().unwrap_or(rows))
+        let rows = sampled.as_ref().unwrap_or(rows);
+        self.fitter.knows(name, rows.fit_rows())
     }
 
     /// The sampled rows of some groups, by their positions, as a part for a worker.
