@@ -31,7 +31,10 @@ pub fn run(arguments: &BenchArguments) -> Outcome<()> {
     workspace::run(workspace::program_in_root(program).args(&arguments.arguments))
 }
 
-/// Executable files of `benches/`, and of its folders the program `run`.
+/// The programs of a folder of `benches/`.
+const FOLDER_PROGRAMS: [&str; 2] = ["run", "external"];
+
+/// Executable files of `benches/`, and of its folders the programs with these names.
 fn benchmark_names() -> Outcome<Vec<String>> {
     let folder = workspace::root().join("benches");
     let entries = std::fs::read_dir(&folder)
@@ -43,8 +46,11 @@ fn benchmark_names() -> Outcome<Vec<String>> {
         let path = entry.path();
         if path.is_file() && !name.contains('.') {
             names.push(name);
-        } else if path.join("run").is_file() {
-            names.push(format!("{name}/run"));
+        }
+        for program in FOLDER_PROGRAMS {
+            if path.join(program).is_file() {
+                names.push(format!("{name}/{program}"));
+            }
         }
     }
     names.sort();
