@@ -24,6 +24,7 @@ __all__ = [
     "AggregateQuantile",
     "AggregateTopK",
     "AggregateWeightedMean",
+    "AggregateWeightedQuantile",
     "AnyTransform",
     "ApplyBuckets",
     "ArrowCompression",
@@ -669,7 +670,7 @@ Aggregate = TypedDict(
 )
 
 
-AggregateExpression: TypeAlias = "Mapping[Literal['sum'], str] | Mapping[Literal['mean'], str] | Mapping[Literal['count'], str] | Mapping[Literal['min'], str] | Mapping[Literal['max'], str] | Mapping[Literal['std'], str] | Mapping[Literal['var'], str] | Mapping[Literal['first'], str] | Mapping[Literal['last'], str] | Mapping[Literal['n_unique'], str] | Mapping[Literal['approx_n_unique'], str] | Mapping[Literal['median'], str] | Mapping[Literal['quantile'], AggregateQuantile] | Mapping[Literal['weighted_mean'], AggregateWeightedMean] | Mapping[Literal['first_by'], AggregateByTime] | Mapping[Literal['last_by'], AggregateByTime] | Mapping[Literal['top_k'], AggregateTopK] | Mapping[Literal['list'], AggregateList]"
+AggregateExpression: TypeAlias = "Mapping[Literal['sum'], str] | Mapping[Literal['mean'], str] | Mapping[Literal['count'], str] | Mapping[Literal['min'], str] | Mapping[Literal['max'], str] | Mapping[Literal['std'], str] | Mapping[Literal['var'], str] | Mapping[Literal['first'], str] | Mapping[Literal['last'], str] | Mapping[Literal['n_unique'], str] | Mapping[Literal['approx_n_unique'], str] | Mapping[Literal['median'], str] | Mapping[Literal['quantile'], AggregateQuantile] | Mapping[Literal['weighted_mean'], AggregateWeightedMean] | Mapping[Literal['weighted_quantile'], AggregateWeightedQuantile] | Mapping[Literal['first_by'], AggregateByTime] | Mapping[Literal['last_by'], AggregateByTime] | Mapping[Literal['top_k'], AggregateTopK] | Mapping[Literal['list'], AggregateList]"
 
 
 AggregateQuantile = TypedDict(
@@ -687,6 +688,17 @@ AggregateWeightedMean = TypedDict(
     {
         "column": "Required[str]",
         "weight": "Required[str]",
+    },
+    total=False,
+)
+
+
+AggregateWeightedQuantile = TypedDict(
+    "AggregateWeightedQuantile",
+    {
+        "column": "Required[str]",
+        "weight": "Required[str]",
+        "q": "Required[float]",
     },
     total=False,
 )
@@ -785,6 +797,7 @@ Bucketize = TypedDict(
         "columns": "Required[ColumnSelector]",
         "q": "Required[int]",
         "by": "Sequence[str]",
+        "weight": "str | None",
         "epsilon": "float | None",
         "exact": "bool",
         "suffix": "str | None",
@@ -1380,6 +1393,7 @@ KBins = TypedDict(
         "bins": "Required[int]",
         "strategy": "BinStrategy",
         "label": "str | None",
+        "weight": "str | None",
         "min_rows": "int | None",
         "epsilon": "float | None",
         "exact": "bool",
@@ -1406,7 +1420,7 @@ KeepBest = TypedDict(
 )
 
 
-ColumnScore: TypeAlias = "Literal['variance', 'present', 'correlation', 'anova', 'chi_squared', 'mutual_information']"
+ColumnScore: TypeAlias = "Literal['variance', 'present', 'correlation', 'anova', 'chi_squared', 'mutual_information', 'information_value']"
 
 
 KnnImpute = TypedDict(
@@ -1755,6 +1769,7 @@ QuantileRanks = TypedDict(
     {
         "columns": "Required[ColumnSelector]",
         "q": "int",
+        "weight": "str | None",
         "epsilon": "float | None",
         "exact": "bool",
         "suffix": "str | None",

@@ -107,21 +107,21 @@ def aggregate(
     NaN. Nulls and NaN in the values are ignored; where a group has nothing else, the result is null (counts are 0).
     Sums, means, variances of floats are exact and rounded once, so that the bits do not depend on threads; sums of
     integers are `int64`, a sum that does not fit is a fault; means, `std` and `var` are `float64`. `median`,
-    `quantile` and `weighted_mean` are exact, too. `first`, `last` and `list` go by the order of the data.
-    `first_by` and `last_by` go by time, and by the order of the data among rows of one time. Without keys and
-    `every` there is one row, of empty data too. Takes a pass of its own, whose memory grows with the number of
-    groups, for `n_unique`, `median`, `quantile` and `top_k` of distinct values in groups; it spills.
-    `approx_n_unique` holds at most 4 KiB for each group. It estimates the number of distinct values by HyperLogLog
-    (Flajolet and others 2007) with 4,096 registers and the estimator of Ertl (2017): the standard error is 1.04 /
-    sqrt(4096) = 1.63 %, so that 95 of 100 estimates are within 3.3 %. Up to 1,023 values are counted one by one
-    (Heule and others 2013): the count is exact unless two hashes agree in 26 bits, at most once in 128 groups of
-    that size. The estimate depends on the values alone, not on threads or nights.
+    `quantile`, `weighted_mean` and `weighted_quantile` are exact, too. `first`, `last` and `list` go by the order
+    of the data. `first_by` and `last_by` go by time, and by the order of the data among rows of one time. Without
+    keys and `every` there is one row, of empty data too. Takes a pass of its own, whose memory grows with the
+    number of groups, for `n_unique`, `median`, `quantile`, `weighted_quantile` and `top_k` of distinct values in
+    groups; it spills. `approx_n_unique` holds at most 4 KiB for each group. It estimates the number of distinct
+    values by HyperLogLog (Flajolet and others 2007) with 4,096 registers and the estimator of Ertl (2017): the
+    standard error is 1.04 / sqrt(4096) = 1.63 %, so that 95 of 100 estimates are within 3.3 %. Up to 1,023 values
+    are counted one by one (Heule and others 2013): the count is exact unless two hashes agree in 26 bits, at most
+    once in 128 groups of that size. The estimate depends on the values alone, not on threads or nights.
 
     compute: New columns by name, each `function: column` (`sum`, `mean`, `count`, `min`, `max`, `std`, `var`,
         `first`, `last`, `n_unique`, `approx_n_unique`, `median`) or one of `quantile: { column, q }`,
-        `weighted_mean: { column, weight }`, `first_by: { column, time }`, `last_by: { column, time }`, `top_k: {
-        column, k }` (a list, most frequent first) and `list: { column, limit, beyond }` (with `beyond: truncate` a
-        longer list is cut, else it is a fault).
+        `weighted_mean: { column, weight }`, `weighted_quantile: { column, weight, q }`, `first_by: { column, time
+        }`, `last_by: { column, time }`, `top_k: { column, k }` (a list, most frequent first) and `list: { column,
+        limit, beyond }` (with `beyond: truncate` a longer list is cut, else it is a fault).
     by: The key columns.
     every: The length of a bucket of time: a whole number and `s`, `m`, `h`, `d` or `w`, such as `15m`. Buckets are
         half-open and begin at multiples of it since 1970-01-01, weeks on Mondays.
@@ -226,6 +226,7 @@ def bucketize(
     *,
     q: int,
     by: Sequence[str] | None = None,
+    weight: str | None = None,
     epsilon: float | None = None,
     exact: bool | None = None,
     suffix: str | None = None,
@@ -242,9 +243,18 @@ def bucketize(
     spilled beyond the budget; the boundaries have to fit memory. Follows tf.Transform's `bucketize_per_key`, whose
     quantiles are approximate.
 
+    With `weight`, buckets have about equal sums of weights: boundary k is the first value with which more than `k /
+    q` of the weight is passed, within the rank error as a share of the weight. Rows without a weight (null or NaN)
+    and weights of 0 do not count; a weight that is negative, infinite, below 1e-200 or above 1e200 is a fault when
+    fitting. State: a sample of as many rows, of 56 bytes, which is exact up to as many rows, or the distinct values
+    with the exact sums of their weights. Applying reads no weights. Follows tf.Transform's `bucketize` with
+    `weights`. With `by` and `weight`, boundary k of a key is the first value with which at least `k / q` of its
+    weight is passed.
+
     columns: Columns of numbers.
     q: How many buckets; at least 2.
     by: Key columns: boundaries are learned for each of their values.
+    weight: The column of the weights of rows, which is not among `columns`; where left out, each row counts once.
     epsilon: The rank error of boundaries, as a share of the rows; where left out, `1 / q` but at most 0.01.
     exact: Takes the boundaries exactly; the state then grows with the distinct values. Default: false.
     suffix: Writes `<column><suffix>` instead of replacing the column.
@@ -1125,6 +1135,7 @@ def k_bins(
     bins: int,
     strategy: spec.BinStrategy | None = None,
     label: str | None = None,
+    weight: str | None = None,
     min_rows: int | None = None,
     epsilon: float | None = None,
     exact: bool | None = None,
@@ -1150,10 +1161,18 @@ def k_bins(
     `DecisionTreeClassifier` for two classes. Edges know the labels of the rows that they are learned from: with a
     split, set `fit_on: train`.
 
+    `strategy: quantile` takes a `weight`. Edges are then the first values with which at least each share of the
+    weight is passed, without interpolation, as scikit-learn's `sample_weight` with
+    `quantile_method="inverted_cdf"`. The outer edges, which merge edges that are equal to them, are the least and
+    the greatest value with a weight. Rows that do not count, faults and the state are as for `bucketize` with
+    `weight`.
+
     columns: Columns of numbers.
     bins: Number of bins; at least 2, and at most 1,000 with `k_means` and `tree`.
     strategy: Where the edges are. Default: "uniform".
     label: The column of labels for `tree`, of numbers or booleans, which is not among `columns`.
+    weight: The column of the weights of rows for `quantile`, which is not among `columns`; where left out, each row
+        counts once.
     min_rows: Least number of rows with a label in a bin of `tree`; 1 where left out.
     epsilon: The rank error of edges that a sample gives, as a share of the rows; where left out, `1 / bins` but at
         most 0.01, and for `tree` 1 / 256.
@@ -1184,9 +1203,9 @@ def keep_best(
     values or infinite ones, or it is constant, which gives no score but the variance 0 and the share of values.
     Where no column has a score, all stay. If none is above `above`, that is a fault. Of equal scores the later
     column is the better one. State: 6 KiB for each column, or some 300 bytes for each column and class of the
-    label, and with `mutual_information` for each of its values there, spilled beyond the budget. Follows scikit-
-    learn's `VarianceThreshold`, and its `SelectKBest` with `f_regression`, `f_classif`, `chi2` and
-    `mutual_info_classif`.
+    label, and with `mutual_information` and `information_value` for each of its values there, spilled beyond the
+    budget. Follows scikit-learn's `VarianceThreshold`, its `SelectKBest` with `f_regression`, `f_classif`, `chi2`
+    and `mutual_info_classif`, and feature_engine's `SelectByInformationValue`.
 
     With `correlation_max`, columns come from the best on, and one that correlates more with a column that stays
     becomes null, before `count` counts. A pair of columns is compared in the rows where both have a value; constant
@@ -1837,6 +1856,7 @@ def quantiles(
     columns: spec.ColumnSelector,
     *,
     q: int | None = None,
+    weight: str | None = None,
     epsilon: float | None = None,
     exact: bool | None = None,
     suffix: str | None = None,
@@ -1845,11 +1865,13 @@ def quantiles(
 
     In: columns of numbers. Out: doubles stay doubles, all other numbers give `float32`. Below the first boundary 0,
     at or above the last 1, NaN 0.5; null stays null. NaN does not count, infinities do: beside an infinite boundary
-    it is the rank of the boundary below. Nothing seen: 0.5. State: as for `bucketize`. Follows tf.Transform's
-    `apply_buckets_with_interpolation`.
+    it is the rank of the boundary below. Nothing seen: 0.5. State: as for `bucketize`, and so are the boundaries of
+    rows with a `weight`. Follows tf.Transform's `apply_buckets_with_interpolation`, and its `quantiles` with
+    `weights`.
 
     columns: Columns of numbers.
     q: How many buckets the boundaries make; at least 2. Default: 100.
+    weight: The column of the weights of rows, which is not among `columns`; where left out, each row counts once.
     epsilon: The rank error of boundaries, as a share of the rows; where left out, `1 / q` but at most 0.01.
     exact: Takes the boundaries exactly; the state then grows with the distinct values. Default: false.
     suffix: Writes `<column><suffix>` instead of replacing the column.

@@ -44,13 +44,13 @@ fn benchmark_names() -> Outcome<Vec<String>> {
         let entry = entry.map_err(|error| error.to_string())?;
         let name = entry.file_name().to_string_lossy().into_owned();
         let path = entry.path();
-        if path.is_file() && !name.contains('.') {
-            names.push(name);
-        }
         for program in FOLDER_PROGRAMS {
             if path.join(program).is_file() {
                 names.push(format!("{name}/{program}"));
             }
+        }
+        if path.is_file() && !name.contains('.') {
+            names.push(name);
         }
     }
     names.sort();

@@ -1,5 +1,7 @@
 //! Checkpoints of trainings.
 
+use std::io::Read;
+
 use forebay_model::{ContentId, Fault, Result, codes};
 use forebay_storage::{ScratchDir, StorageLocation};
 
