@@ -138,11 +138,11 @@ fn reaching_rank(n: u64, share: f64) -> u64 {
     let (mantissa, bit) = decompose(share);
     // The product has at most 64 + 53 bits. A share of at most 1 has a negative power, or is 0.
     let product = u128::from(n) * u128::from(mantissa.unsigned_abs());
-    let places = bit.unsigned_abs();
-    let values = if places >= u128::BITS {
+    let power = bit.unsigned_abs();
+    let values = if power >= u128::BITS {
         u128::from(product > 0)
     } else {
-        product.div_ceil(1 << places)
+        product.div_ceil(1 << power)
     };
     (values as u64).saturating_sub(1)
 }

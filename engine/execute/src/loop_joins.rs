@@ -156,9 +156,9 @@ impl LoopInputs {
             input: padded,
             passage: LaterRows { end },
         });
-        let both = UnionExec::try_new(vec![first, second])?;
+        let all_rows = UnionExec::try_new(vec![first, second])?;
         // Operators above may need all rows in one partition, as those of a join on one thread are.
-        Ok(Arc::new(CoalescePartitionsExec::new(both)))
+        Ok(Arc::new(CoalescePartitionsExec::new(all_rows)))
     }
 
     /// A join whose sides are counted.

@@ -124,11 +124,11 @@ impl<'a> ForecastRows<'a, '_> {
         if !matches!(bound.bases[self.history.base], BaseDataset::Source(_)) {
             return false;
         }
-        let before = OpStream {
+        let earlier_rows = OpStream {
             base: self.history.base,
             ops: self.history.ops.first(self.operations_before()),
         };
-        last_written(bound, &before, &self.future.time) == Some(0)
+        last_written(bound, &earlier_rows, &self.future.time) == Some(0)
     }
 
     /// The columns that steps fill and that features are computed of, each with the least distance
@@ -166,11 +166,11 @@ impl<'a> ForecastRows<'a, '_> {
     /// True for a column of windows or of joins that are sorted: its nulls may be those of the
     /// start of a series, and its values would be computed again.
     fn is_computed_of_series(&self, column: &FilledColumn<'_>) -> bool {
-        let before = OpStream {
+        let earlier_rows = OpStream {
             base: self.rows.base,
             ops: self.rows.ops.first(column.position),
         };
-        is_of_series(&self.run.program.bound, &before, &[&column.name])
+        is_of_series(&self.run.program.bound, &earlier_rows, &[&column.name])
     }
 
     fn warnings(&self, columns: &[FilledColumn<'a>]) -> Result<Vec<String>> {
