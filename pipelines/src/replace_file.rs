@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use forebay_model::{Fault, Result};
 
 /// Replaces a file in one step and keeps its permissions. `failed` is the message of the fault.
+/// Missing directories of a new file are made, as those of outputs are.
 ///
 /// A link stays a link: the file it leads to is replaced. A device (`/dev/null`, a terminal) or a pipe is written to: to
 /// rename a file over it would take it from all other programs.
@@ -16,9 +17,19 @@ pub(crate) fn replace_file(path: &Path, content: impl AsRef<[u8]>, failed: &str)
             replace_existing(path, content.as_ref(), existing.permissions())
         }
         Ok(_) => write_in_place(path, content.as_ref()),
-        Err(_) => write_and_rename(path, content.as_ref(), None),
+        Err(_) => write_new(path, content.as_ref()),
     };
     replaced.map_err(|error| Fault::disk(failed, error).file(path.display().to_string()))
+}
+
+fn write_new(path: &Path, content: &[u8]) -> std::io::Result<()> {
+    // A file name alone has an empty parent.
+    if let Some(parent) = path.parent()
+        && !parent.as_os_str().is_empty()
+    {
+        std::fs::create_dir_all(parent)?;
+    }
+    write_and_rename(path, content, None)
 }
 
 fn replace_existing(path: &Path, content: &[u8], permissions: Permissions) -> std::io::Result<()> {
@@ -64,6 +75,8 @@ mod tests {
     use std::io::Read;
     use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 
+    use forebay_model::codes;
+
     use super::*;
 
     #[test]
@@ -100,6 +113,18 @@ mod tests {
         assert_eq!(received, "rows");
         let file_type = std::fs::symlink_metadata(&pipe).unwrap().file_type();
         assert!(file_type.is_fifo());
+    }
+
+    #[test]
+    fn missing_directories_are_made() {
+        let folder = tempfile::tempdir().unwrap();
+        let page = folder.path().join("pages/2024/run.html");
+        replace_file(&page, "rows", "not written").unwrap();
+        assert_eq!(std::fs::read_to_string(&page).unwrap(), "rows");
+        // A file in place of a directory is named as such.
+        let below_file = page.join("run.html");
+        let fault = replace_file(&below_file, "rows", "not written").unwrap_err();
+        assert_eq!(fault.code(), codes::ACCESS, "{fault}");
     }
 
     #[test]

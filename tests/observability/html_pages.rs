@@ -147,11 +147,15 @@ fn the_page_of_a_run_tells_what_it_did() {
         "{table}"
     );
     assert!(again.contains("<body class=\"done\">"), "{again}");
+    // Missing directories of a page are made, as those of outputs are.
+    shop.forebay(&["run", "spec.yaml", "--report=pages/2016/run.html"])
+        .expect(0);
+    assert!(page(&shop, "pages/2016/run.html").contains("<body class=\"done\">"));
     // A page that cannot be written: nothing is done.
     shop.remove_output("out");
-    let call = shop.forebay(&["run", "spec.yaml", "--report=nowhere/run.html"]);
+    let call = shop.forebay(&["run", "spec.yaml", "--report=spec.yaml/run.html"]);
     assert!(
-        call.code != 0 && call.stderr.contains("nowhere/run.html"),
+        call.code != 0 && call.stderr.contains("spec.yaml/run.html"),
         "{}",
         call.stderr
     );
