@@ -422,6 +422,47 @@ fn columns_that_no_model_takes_need_not_be_known() {
     check(&format!("sinks:\n{net}{}", feed.replace("price", "z")), 0);
 }
 
+/// A table beside a feed of the same rows, and the rows that the feed itself stands for, repeat no fault.
+#[test]
+fn a_column_that_is_known_too_late_is_reported_once() {
+    let shop = shop();
+    let text = spec(
+        "",
+        "- derive: { v: \"2 * price\" }\n- derive: { w: \"price + y\" }\n- derive: { x: \"y + 1\" }",
+    );
+    let (before, _) = text.split_once("sinks:\n").unwrap();
+    let table = "sinks:\n  t: { from: f, parquet: { path: out/t } }\n";
+    let feed = "feed: { from: f, dense: [v, x], batch_rows: 4 }\n";
+    shop.write("spec.yaml", &format!("{before}{table}{feed}"));
+    for command in ["check", "feed", "run"] {
+        let refused = shop.forebay(&[command, "spec.yaml"]).expect(78).stderr;
+        assert_eq!(
+            refused.matches("error[FB0115]").count(),
+            2,
+            "{command}: {refused}"
+        );
+        for column in ["`v` in the feed", "`x` in the feed"] {
+            assert!(refused.contains(column), "{command}: {refused}");
+        }
+        assert!(!refused.contains("FB0105"), "{command}: {refused}");
+    }
+    // Of many causes, those of one source share a fault, which explains each column.
+    let text = spec(
+        "",
+        "- derive: { w: y }\n- as_of_join: { with: prices, on: [item], columns: [listed] }",
+    );
+    let (before, _) = text.split_once("sinks:\n").unwrap();
+    shop.write("spec.yaml", &format!("{before}{table}"));
+    let refused = shop.forebay(&["check", "spec.yaml"]).expect(78).stderr;
+    assert_eq!(refused.matches("error[FB0115]").count(), 2, "{refused}");
+    for column in ["price", "shipped", "w"] {
+        assert!(
+            refused.contains(&format!("note: `{column}` ends with its row")),
+            "{refused}"
+        );
+    }
+}
+
 fn names(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }

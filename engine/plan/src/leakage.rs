@@ -163,10 +163,9 @@ pub(crate) fn check_leakage(
         ..label.clone()
     };
     // Rows that are written for a training may have columns that its own step drops: that step is checked.
-    let sinks = pipeline
-        .sinks
-        .iter()
-        .filter(|sink| !is_training_input(pipeline, sink));
+    let sinks = pipeline.sinks.iter().filter(|sink| {
+        !is_training_input(pipeline, sink) && !is_judged_by_readers(pipeline, readers, sink)
+    });
     let judged = sinks
         .chain(&pipeline.trainings)
         .filter_map(|sink| JudgedRows::of_sink(pipeline, bound, label, readers, sink))
@@ -190,7 +189,7 @@ pub(crate) fn check_leakage(
         let is_clean = leaks.is_empty();
         let of_group =
             |group: &Vec<ColumnLeak>| leak_fault(&rows.taker, judged_label, group).at(rows.at);
-        faults.extend(by_cause(leaks).iter().map(of_group));
+        faults.extend(fault_groups(leaks).iter().map(of_group));
         let Some(future) =
             steps.filter(|_| is_clean && rows.strategy == Some(StepStrategy::Recursive))
         else {
@@ -207,7 +206,7 @@ pub(crate) fn check_leakage(
             let fault = leak_fault(&rows.taker, label, group).note(&note);
             fault.at(rows.at)
         };
-        faults.extend(by_cause(leaks).iter().map(of_group));
+        faults.extend(fault_groups(leaks).iter().map(of_group));
     }
     Fault::combine(faults).map_or(Ok(()), Err)
 }
@@ -304,6 +303,34 @@ fn is_training_input(pipeline: &Pipeline, sink: &PipelineSink) -> bool {
         .any(|suffix| suffix.starts_with('.'))
 }
 
+/// True if the columns for which a sink would be judged are those of trainings and of the feed on
+/// its rows, which are judged alike: the faults are theirs, and are reported once.
+fn is_judged_by_readers(pipeline: &Pipeline, readers: &ReaderFacts, sink: &PipelineSink) -> bool {
+    let is_fed = pipeline.feed.is_some()
+        && readers
+            .feed
+            .as_ref()
+            .is_some_and(|feed| feed.from.as_ref() == Some(&sink.from));
+    if sink.format == FEED_FORMAT {
+        return is_fed;
+    }
+    let mut is_trained = false;
+    for training in &pipeline.trainings {
+        if training.from != sink.from {
+            continue;
+        }
+        // A training with a strategy is judged by another distance, and one without facts is not.
+        let Some(facts) = readers.trainings.get(&training.name) else {
+            return false;
+        };
+        if facts.strategy.is_some() {
+            return false;
+        }
+        is_trained = true;
+    }
+    is_fed || is_trained
+}
+
 /// A label that no step has, and known columns that match none.
 pub fn check_label_names(pipeline: &Pipeline, bound: &BoundPipeline) -> Result<()> {
     let Some(label) = &pipeline.label else {
@@ -387,26 +414,53 @@ struct ColumnLeak {
     trace: AgeTrace,
 }
 
-/// Columns whose data comes from the same column, is of the same age and went the same way.
-fn by_cause(leaks: Vec<ColumnLeak>) -> Vec<Vec<ColumnLeak>> {
-    let mut groups: Vec<Vec<ColumnLeak>> = Vec::new();
+/// Causes up to which each has a fault of its own.
+const CAUSES_MAX: usize = 3;
+
+/// The columns that share a fault: those whose data comes from the same column and is of the same
+/// age. Where there are more causes, those of one source or step share a fault: the remedy is
+/// mostly one, too.
+fn fault_groups(leaks: Vec<ColumnLeak>) -> Vec<Vec<ColumnLeak>> {
+    let causes = grouped_by(leaks, |leak| leak.trace.path.last().cloned());
+    if causes.len() <= CAUSES_MAX {
+        return causes;
+    }
+    let leaks = causes.into_iter().flatten().collect();
+    grouped_by(leaks, |leak| {
+        leak.trace.path.last().map(|step| origin(step))
+    })
+}
+
+/// The source or step that an element of a path names: `demand` of "`qty` (demand)".
+fn origin(step: &str) -> String {
+    let origin = step.rsplit_once(" (").map_or(step, |(_, origin)| origin);
+    origin.to_owned()
+}
+
+/// Columns with equal keys whose data is of the same age, in the order of their first ones.
+fn grouped_by(
+    leaks: Vec<ColumnLeak>,
+    key: fn(&ColumnLeak) -> Option<String>,
+) -> Vec<Vec<ColumnLeak>> {
+    let mut groups: Vec<(GroupKey, Vec<ColumnLeak>)> = Vec::new();
     for leak in leaks {
-        let cause = |leak: &ColumnLeak| {
-            (
-                leak.trace.path.last().cloned(),
-                leak.trace.ends == DataAge::After,
-            )
+        let group_key = GroupKey {
+            cause: key(&leak),
+            is_after: leak.trace.ends == DataAge::After,
         };
-        match groups.iter_mut().find(|group| {
-            group
-                .first()
-                .is_some_and(|first| cause(first) == cause(&leak))
-        }) {
-            Some(group) => group.push(leak),
-            None => groups.push(vec![leak]),
+        match groups.iter_mut().find(|(earlier, _)| *earlier == group_key) {
+            Some((_, group)) => group.push(leak),
+            None => groups.push((group_key, vec![leak])),
         }
     }
-    groups
+    groups.into_iter().map(|(_, group)| group).collect()
+}
+
+/// What columns of one fault share.
+#[derive(PartialEq)]
+struct GroupKey {
+    cause: Option<String>,
+    is_after: bool,
 }
 
 /// The first names of a list and the number of the others, as in "`a`, `b` and 3 more".

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use forebay_commit::{output_root, try_writing};
 use forebay_model::{Dataset, DayRule, Fault, Pipeline, PipelineSink, Result, codes};
 use forebay_plan::{
-    BoundPipeline, PartialBinding, check_label_names, check_split, label_in_features, scaled_ids,
-    uncounted_casts, unfitted_steps,
+    BoundPipeline, FEED_FORMAT, PartialBinding, check_label_names, check_split, label_in_features,
+    scaled_ids, uncounted_casts, unfitted_steps,
 };
 use forebay_storage::StorageLocation;
 
@@ -218,6 +218,10 @@ impl Session {
             faults.extend(result.filter(|fault| !binding.follows(fault, from)));
         };
         for (index, sink) in pipeline.sinks.iter().enumerate() {
+            // The sink that stands for a feed is never written.
+            if sink.format == FEED_FORMAT {
+                continue;
+            }
             report(self.check_layouts(pipeline, &[index], bound), &sink.from);
             report(self.check_formats(pipeline, &[index], bound), &sink.from);
         }
