@@ -291,14 +291,7 @@ impl PassExplainer<'_> {
         let total: u64 = state_sizes.sum();
         // States that can spill share the memory.
         explained.memory_bytes_max = total.min(self.states_bytes as u64);
-        explained.why = match level {
-            1 => format!("{} statistics need all rows", explained.learns.len()),
-            _ => format!(
-                "{} statistics use columns that need the statistics of level {}",
-                explained.learns.len(),
-                level - 1
-            ),
-        };
+        explained.why = why_learned(explained.learns.len(), level);
         if work.lanes.iter().any(|lane| self.is_learned_at_once(lane)) {
             explained.runs_on = "the coordinator; workers sort the rows";
         } else if work.lanes.iter().any(|lane| self.has_states_of_rows(lane)) {
@@ -566,6 +559,22 @@ impl PassExplainer<'_> {
     }
 }
 
+/// Reason of a pass that learns statistics.
+fn why_learned(statistics: usize, level: usize) -> String {
+    match (statistics, level) {
+        (1, 1) => "1 statistic needs all rows".to_owned(),
+        (_, 1) => format!("{statistics} statistics need all rows"),
+        (1, _) => format!(
+            "1 statistic uses columns that need the statistics of level {}",
+            level - 1
+        ),
+        _ => format!(
+            "{statistics} statistics use columns that need the statistics of level {}",
+            level - 1
+        ),
+    }
+}
+
 /// The joins by equal keys that rows go through.
 fn joins<'a>(
     bound: &BoundPipeline,
@@ -680,4 +689,19 @@ fn merge_reads(reads: Vec<ExplainRead>) -> Vec<ExplainRead> {
         }
     }
     merged
+}
+
+#[cfg(test)]
+mod tests {
+    use super::why_learned;
+
+    #[test]
+    fn one_statistic_is_singular() {
+        assert_eq!(why_learned(1, 1), "1 statistic needs all rows");
+        assert_eq!(why_learned(4, 1), "4 statistics need all rows");
+        assert_eq!(
+            why_learned(1, 2),
+            "1 statistic uses columns that need the statistics of level 1"
+        );
+    }
 }

@@ -274,7 +274,10 @@ class Loader:
             del formed
 
     def __repr__(self) -> str:
-        parts = ", ".join(f"{part}: {len(names):,} columns" for part, names in self.columns.items())
+        counts = [
+            f"{part}: {len(names):,} column{'' if len(names) == 1 else 's'}" for part, names in self.columns.items()
+        ]
+        parts = ", ".join(counts)
         return f"<forebay.Loader {parts}; rank {self.rank} of {self.world_size}>"
 
     def _repr_html_(self) -> str:

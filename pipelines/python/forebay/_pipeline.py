@@ -32,7 +32,7 @@ class Pipeline:
     have the same ids. Nothing is read or checked before :meth:`check`, :meth:`explain`, :meth:`preview`,
     :meth:`collect`, :meth:`fit`, :meth:`run` or :meth:`backfill`.
 
-    name: Names the artifact.
+    name: Names the artifact; give it where a state directory holds the runs of several pipelines.
     sources: Where data comes from, by name; functions of :mod:`forebay.sources` make them. A pandas, Polars or pyarrow
         table, a relation of DuckDB and a list of dictionaries are sources, too; :func:`forebay.table` gives them a time
         and keys.
@@ -55,7 +55,7 @@ class Pipeline:
 
     def __init__(
         self,
-        name: str,
+        name: str = "pipeline",
         *,
         sources: Mapping[str, spec.Source | _tables.TableSource | _tables.Rows],
         steps: Mapping[str, spec.Step] | None = None,

@@ -174,7 +174,7 @@ impl Table {
     /// The first rows as text.
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         let first_rows = self.batch.slice(0, self.batch.num_rows().min(ROWS_SHOWN));
-        let text = forebay::present::rows::table(&[first_rows]).into_py_result(py)?;
+        let text = forebay::present::rows::short_table(&[first_rows]).into_py_result(py)?;
         Ok(if self.batch.num_rows() > ROWS_SHOWN {
             format!("{text}of {} in all\n", self.batch.num_rows())
         } else {

@@ -262,3 +262,10 @@ def test_notebooks_show_tables(shop: Shop) -> None:
     assert artifact.id in artifact._repr_html_() and '<td style="text-align:left">item</td>' in artifact._repr_html_()
     odd = forebay.Pipeline("odd", sources={"a": sources.csv("<b>&")})
     assert "&lt;b&gt;&amp;" in odd._repr_html_() and "<b>&" not in odd._repr_html_()
+
+
+def test_a_frame_needs_no_name_and_shows_six_digits(tmp_path: pathlib.Path) -> None:
+    rows = [{"price": 2 / 3}, {"price": 1.0}]
+    pipeline = forebay.Pipeline(sources={"a": rows}, steps={"s": {"from": "a", "do": []}})
+    text = repr(pipeline.collect("s", state=tmp_path / "state"))
+    assert "0.666667" in text and "0.6666666" not in text

@@ -32,7 +32,7 @@ pub fn table(batches: &[RecordBatch]) -> Result<String> {
 }
 
 /// A table like [`table`], with numbers to six digits.
-pub(crate) fn short_table(batches: &[RecordBatch]) -> Result<String> {
+pub fn short_table(batches: &[RecordBatch]) -> Result<String> {
     table_of(batches, NumberDigits::Six)
 }
 
