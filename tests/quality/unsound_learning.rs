@@ -1,6 +1,6 @@
 //! Learning from nothing, from the rows of other parts and from the answer: what is refused, and what is said.
 
-use arrow::array::AsArray;
+use arrow::array::{Array, AsArray};
 use arrow::datatypes::Float64Type;
 use serde_json::Value;
 
@@ -1124,4 +1124,39 @@ fn the_area_under_the_curve_is_that_of_the_predictions() {
         "{told} and {}",
         right / pairs
     );
+}
+
+/// True if the last row of the output, which is of the last day, has no pooled mean.
+fn last_mean_is_null(shop: &TestDirectory) -> bool {
+    let rows = shop.visible("out");
+    rows["x_all_mean_7d"].is_null(rows.num_rows() - 1)
+}
+
+/// A window over many series is computed from the rows of the part that its step is fitted on, also for rows of later
+/// parts.
+#[test]
+fn pooled_windows_of_one_part_are_told() {
+    let shop = TestDirectory::new();
+    items(&shop);
+    let pooled = "pooled: { columns: [x], compute: [mean], over: [7d], gap: 1d }";
+    let sections = HALVES.to_owned() + TABLE;
+    spec(&shop, "    fit_on: train\n", &[pooled], &sections);
+    let words = "windows of `f.pooled` hold rows of `train` alone";
+    let checked = check(&shop).expect(0).stderr;
+    assert!(checked.contains(words), "{checked}");
+    assert!(checked.contains("`validation`"), "{checked}");
+    let summary = run(&shop).expect(0).summary();
+    assert!(says(&warnings(&summary), &[words]), "{summary}");
+    assert!(last_mean_is_null(&shop));
+    // Without a part, windows reach over both; a part by a hash has rows of all times.
+    spec(&shop, "", &[pooled], &sections);
+    let checked = check(&shop).expect(0).stderr;
+    assert!(!checked.contains("warning"), "{checked}");
+    run(&shop).expect(0);
+    assert!(!last_mean_is_null(&shop));
+    let by_hash = "split: { by_hash: { keys: [item], parts: { train: 0.5, validation: 0.5 } } }\n";
+    let sections = by_hash.to_owned() + TABLE;
+    spec(&shop, "    fit_on: train\n", &[pooled], &sections);
+    let checked = check(&shop).expect(0).stderr;
+    assert!(!checked.contains("windows of"), "{checked}");
 }

@@ -2,12 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use forebay_model::{Fault, Pipeline, PipelineNode, codes};
+use forebay_model::{DataSplit, Fault, Pipeline, PipelineNode, codes};
 
 use crate::{BoundAnalyzer, BoundOp, BoundPipeline, PlanOp};
 
 /// The step that describes rows and changes none.
 const DESCRIBING_STEP: &str = "profile";
+
+/// The step whose windows are computed from a table of the rows that it is fitted on.
+const POOLED_STEP: &str = "pooled";
 
 /// The name of the transform of an operation.
 pub fn step_kind(op: &BoundOp) -> &str {
@@ -64,6 +67,63 @@ pub fn unfitted_steps(pipeline: &Pipeline, bound: &BoundPipeline) -> Vec<Fault> 
         );
     }
     warnings
+}
+
+/// Windows over many series that a part of the split limits. They hold no rows of other parts, so
+/// those of later rows are empty or end too early, in the validation as in new rows.
+pub fn windows_of_one_part(pipeline: &Pipeline, bound: &BoundPipeline) -> Vec<Fault> {
+    let mut warnings = Vec::new();
+    let Some(split) = &pipeline.split else {
+        return warnings;
+    };
+    // Each part by a hash has rows of all times.
+    if matches!(split, DataSplit::Hash { .. }) {
+        return warnings;
+    }
+    let parts = split.parts();
+    for node in &pipeline.nodes {
+        let Some(fitted) = &node.fit_on else {
+            continue;
+        };
+        let mut others: Vec<String> = Vec::new();
+        for part in &parts {
+            if *part != fitted.as_str() {
+                others.push(format!("`{part}`"));
+            }
+        }
+        let steps = pooled_steps(bound, node);
+        if others.is_empty() || steps.is_empty() || !is_divided(bound, node) {
+            continue;
+        }
+        let message = format!(
+            "windows of {} hold rows of `{fitted}` alone: those of later rows, as in {}, are empty \
+             or end too early",
+            steps.join(", "),
+            others.join(", ")
+        );
+        let hint = "move it into a step of its own without `fit_on`: a window ends before its row, \
+                    so it tells no later part to an earlier one";
+        warnings.push(
+            Fault::new(codes::EMPTY, message)
+                .hint(hint)
+                .step(&node.name)
+                .at(node.at.as_ref()),
+        );
+    }
+    warnings
+}
+
+/// The steps of a node with windows over the rows that they are fitted on, each once.
+fn pooled_steps(bound: &BoundPipeline, node: &PipelineNode) -> Vec<String> {
+    let prefix = format!("{}.", node.name);
+    let mut steps: Vec<String> = Vec::new();
+    for op in &bound.ops {
+        let step = format!("`{}`", op.label);
+        if step_kind(op) == POOLED_STEP && op.label.starts_with(&prefix) && !steps.contains(&step) {
+            steps.push(step);
+        }
+    }
+    steps
 }
 
 /// True if the split divides the rows of a node.

@@ -145,7 +145,7 @@ pub use lanes::analyzer_scans;
 pub use leakage::{
     KnownAhead, check_label_names, known_ahead, label_in_features, row_extent, training_input_name,
 };
-pub use learn_check::{step_kind, unfitted_steps};
+pub use learn_check::{step_kind, unfitted_steps, windows_of_one_part};
 pub use lineage::{ColumnLineage, ColumnOrigin};
 pub use night_cost::ExplainRewrite;
 pub use nulls::{NullOrigin, null_origin};

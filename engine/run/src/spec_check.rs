@@ -6,7 +6,7 @@ use forebay_commit::{output_root, try_writing};
 use forebay_model::{Dataset, DayRule, Fault, Pipeline, PipelineSink, Result, codes};
 use forebay_plan::{
     BoundPipeline, FEED_FORMAT, PartialBinding, check_label_names, check_split, label_in_features,
-    scaled_ids, uncounted_casts, unfitted_steps,
+    scaled_ids, uncounted_casts, unfitted_steps, windows_of_one_part,
 };
 use forebay_storage::StorageLocation;
 
@@ -107,6 +107,7 @@ impl Session {
     ) -> Result<Vec<Fault>> {
         let mut warnings = check_split(pipeline, bound, &self.sql, datasets)?.warnings;
         warnings.extend(unfitted_steps(pipeline, bound));
+        warnings.extend(windows_of_one_part(pipeline, bound));
         warnings.extend(scaled_ids(bound));
         warnings.extend(uncounted_casts(bound));
         if trains {

@@ -38,7 +38,8 @@ use crate::shared::{bad_value, finding_at, to_float_type};
 /// an empty window, and a row without a time gets null. State: a table of some 60 bytes for each
 /// group and time that occurs, and some 300 while it is made, spilled beyond the budget. It is
 /// learned from the rows that the step is fitted on: an artifact that is applied uses the table
-/// that it was made with, and knows nothing of the rows that it is applied to.
+/// that it was made with, and knows nothing of the rows that it is applied to. With `fit_on` a part
+/// of a split by time, windows of later rows are empty: use a step of its own without `fit_on`.
 ///
 /// ```yaml
 /// - pooled: { columns: [qty], compute: [mean], by: [category], over: [28d], gap: 1d }
