@@ -140,15 +140,79 @@ fn malformed_fault(record_place: RecordPlace<'_>, malformed: Malformed, names: &
     record_place.dialect_hint(fault.hint(hint))
 }
 
-/// A fault for a record with more or fewer fields than there are columns.
+/// Rows of a file that are looked at for the number of their fields, behind a row with a wrong one.
+const ROWS_LOOKED_AT_MAX: u64 = 1_000_000;
+
+/// Rows whose lines a note lists.
+const ROWS_LISTED_MAX: usize = 3;
+
+/// A fault for a record with more or fewer fields than there are columns. It names other such rows,
+/// so that all of them can be corrected at once.
 pub(super) fn field_count_fault(
     record_place: RecordPlace<'_>,
     columns: usize,
     fields: usize,
 ) -> Fault {
-    let message = format!("the row has {fields} fields, and there are {columns} columns");
-    let fault = record_place.locate(Fault::new(codes::BAD_ROW, message));
+    let message = format!(
+        "the row has {fields} {}, and there {} {columns} {}",
+        if fields == 1 { "field" } else { "fields" },
+        if columns == 1 { "is" } else { "are" },
+        if columns == 1 { "column" } else { "columns" },
+    );
+    let mut fault = record_place.locate(Fault::new(codes::BAD_ROW, message));
+    if let Some(note) = other_rows_note(&record_place, columns) {
+        fault = fault.note(note);
+    }
     record_place.dialect_hint(fault.hint(
-        "correct the row, or set `delimiter`, or `skip_lines` where lines stand before the header",
+        "correct the row (a field with the delimiter in it stands in quotes), or set `delimiter`, \
+         or `skip_lines` where lines stand before the header",
     ))
+}
+
+/// A sentence about the other rows of the file with a wrong number of fields; `None` without any.
+fn other_rows_note(record_place: &RecordPlace<'_>, columns: usize) -> Option<String> {
+    let row = record_place.row?;
+    // As for the line of a record, stray quotes are letters.
+    let config = record_place.config.clone().stray_quotes(StrayQuotes::Text);
+    let mut opened = header::open(&config, record_place.file).ok()?;
+    let mut record = CsvRecord::default();
+    let mut starts: Vec<u64> = Vec::new();
+    let mut others: u64 = 0;
+    for number in 0..row.saturating_add(ROWS_LOOKED_AT_MAX) {
+        if let Some(first) = opened.first.take() {
+            record = first;
+        } else if !matches!(opened.records.read(&mut record), Ok(true)) {
+            // A record that cannot be read is reported once these rows are corrected.
+            break;
+        }
+        if number == row || record.len() == columns {
+            continue;
+        }
+        others += 1;
+        if starts.len() < ROWS_LISTED_MAX {
+            starts.push(opened.records.record_start());
+        }
+    }
+    let mut lines: Vec<String> = Vec::with_capacity(starts.len());
+    for start in starts {
+        let line = record_place.text_place(start).ok()?.line;
+        lines.push(line.to_string());
+    }
+    let more = others.saturating_sub(lines.len() as u64);
+    match lines.as_slice() {
+        [] => None,
+        [line] => Some(format!(
+            "another row with a wrong number of fields begins in line {line}"
+        )),
+        lines => {
+            let listed = lines.join(", ");
+            let more = match more {
+                0 => String::new(),
+                more => format!(", and {more} more"),
+            };
+            Some(format!(
+                "other rows with a wrong number of fields begin in lines {listed}{more}"
+            ))
+        }
+    }
 }

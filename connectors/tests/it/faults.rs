@@ -215,6 +215,37 @@ struct BadRow {
 }
 
 #[test]
+fn all_rows_with_a_wrong_number_of_fields_are_named_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("a.csv");
+    let config = json!({"path": file, "columns": {"a": "int64", "b": "int64"}});
+    let cases = [
+        ("a,b\n1,2\n5\n3,4\n", None),
+        (
+            "a,b\n1,2\n5\n3,4\n1,2,3\n",
+            Some("another row with a wrong number of fields begins in line 5"),
+        ),
+        (
+            "a,b\n1,2\n5\n6\n7\n8,8\n9\n9\n9\n",
+            Some("other rows with a wrong number of fields begin in lines 4, 5, 7, and 2 more"),
+        ),
+    ];
+    for (text, expected) in cases {
+        std::fs::write(&file, text).unwrap();
+        let fault = read("csv", config.clone()).unwrap_err();
+        assert_eq!(
+            fault.message(),
+            "the row has 1 field, and there are 2 columns"
+        );
+        let notes = fault.notes();
+        let of_row = "the row begins in line 3 of the file";
+        assert!(notes.iter().any(|note| note == of_row), "{notes:?}");
+        let others = notes.iter().find(|note| note.contains("wrong number"));
+        assert_eq!(others.map(String::as_str), expected, "{text}");
+    }
+}
+
+#[test]
 fn bad_rows_are_named_by_file_row_and_column() {
     let case = |format, text: &'static [u8], columns, row, column| BadRow {
         format,
