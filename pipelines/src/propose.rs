@@ -1,5 +1,6 @@
 //! Proposes a first spec for some data, from the schema and the first rows.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use arrow::array::{Array, AsArray, RecordBatch, StringArray};
@@ -30,6 +31,12 @@ const ONE_HOT_MAX: usize = 12;
 
 /// The share of time that is trained on.
 const TRAIN_SHARE: f64 = 0.8;
+
+/// Words that may stand for null in a column of numbers.
+const WORDS_MAX: usize = 3;
+
+/// Length of such a word.
+const WORD_BYTES_MAX: usize = 16;
 
 /// Last words of names of whole numbers that are codes.
 const CODE_WORDS: [&str; 12] = [
@@ -386,30 +393,30 @@ impl DataSample<'_> {
         column: &ColumnFacts,
         series: &SeriesGuess,
         rows: usize,
-    ) -> Option<&'static str> {
+    ) -> Option<Cow<'static, str>> {
         if Some(column.name.as_str()) == self.label {
-            return Some("the label");
+            return Some("the label".into());
         }
         if series.time.as_ref() == Some(&column.name) {
-            return Some("the time");
+            return Some("the time".into());
         }
         if series.keys.contains(&column.name) {
-            return Some("a key");
+            return Some("a key".into());
         }
         match column.distinct {
-            0 => Some("left alone: it is empty"),
-            1 => Some("left alone: it has one value"),
+            0 => Some("left alone: it is empty".into()),
+            1 => Some("left alone: it has one value".into()),
             _ if column.is_text_time() => {
-                Some("left alone: its texts are dates or times, which `columns` can declare")
+                Some("left alone: its texts are dates or times, which `columns` can declare".into())
             }
-            _ if column.is_formatted_time() => {
-                Some("left alone: it looks like dates or times, whose format `formats` can declare")
-            }
-            _ if column.is_id(rows) => Some("left alone: an id"),
-            _ if column.is_unix_time() => {
-                Some("left alone: it looks like a time in seconds since 1970")
-            }
-            _ => None,
+            _ if column.is_formatted_time() => Some(
+                "left alone: it looks like dates or times, whose format `formats` can declare"
+                    .into(),
+            ),
+            _ => column
+                .mixed_role(self.format)
+                .map(Cow::from)
+                .or_else(|| column.value_role(rows).map(Cow::from)),
         }
     }
 
@@ -477,14 +484,18 @@ fn step_of(kind: &str, columns: &[String], options: &str) -> Option<String> {
 
 /// A filter of the rows that have a label.
 fn label_filter(label: &str) -> String {
-    let mut letters = label.chars();
-    let name = if letters.all(|letter| letter.is_ascii_lowercase() || letter == '_') {
-        label.to_owned()
-    } else {
-        sql_name(label)
-    };
-    let condition = format!("{name} IS NOT NULL").replace('\'', "''");
+    let condition = format!("{} IS NOT NULL", short_sql_name(label)).replace('\'', "''");
     format!("filter: {{ sql: '{condition}', when: learning }}")
+}
+
+/// A column in SQL, in quotes where its name needs them.
+fn short_sql_name(name: &str) -> String {
+    let mut letters = name.chars();
+    if letters.all(|letter| letter.is_ascii_lowercase() || letter == '_') {
+        name.to_owned()
+    } else {
+        sql_name(name)
+    }
 }
 
 /// Lags and means of a label over seasons; none where specs have no such length of time.
@@ -578,6 +589,78 @@ impl ColumnFacts {
         formats.flatten().any(|format| {
             format.read(&first).lost.is_empty() && format.read(&texts).lost.is_empty()
         })
+    }
+
+    /// Role of a column by its values or its name, where these are no dates.
+    fn value_role(&self, rows: usize) -> Option<&'static str> {
+        if self.is_id(rows) {
+            Some("left alone: an id")
+        } else if self.is_unix_time() {
+            Some("left alone: it looks like a time in seconds since 1970")
+        } else {
+            None
+        }
+    }
+
+    /// Role of a column of texts that would be numbers or dates but for some of them.
+    fn mixed_role(&self, format: &str) -> Option<String> {
+        if self.data_type != DataType::Utf8 {
+            return None;
+        }
+        let texts = StringArray::from_iter(self.values.iter().map(Option::as_deref));
+        if let Some(words) = self.words_among_numbers(&texts) {
+            let remedy = match format {
+                "csv" => "`nulls` can declare",
+                _ => "`cast` with `on_error: missing` makes null",
+            };
+            return Some(format!(
+                "left alone: numbers, but for {words}, which {remedy}"
+            ));
+        }
+        let time_format = self.second_time_format(&texts)?;
+        let column = short_sql_name(&self.name);
+        Some(format!(
+            "left alone: dates in two forms, which `derive` can read: coalesce(try_cast({column} \
+             AS DATE), to_date({column}, '{time_format}'))"
+        ))
+    }
+
+    /// The words in a column of which nearly all other texts are numbers.
+    fn words_among_numbers(&self, texts: &StringArray) -> Option<String> {
+        let lost = TextRules::inferred().read(texts, &DataType::Float64).lost;
+        let present = self.values.len() - self.nulls;
+        if lost.is_empty() || lost.len() * 10 > present {
+            return None;
+        }
+        let mut words: BTreeSet<&str> = BTreeSet::new();
+        for row in lost {
+            let word = texts.value(row);
+            // A code such as `007` or `12a` is a value, and so is a sentence.
+            let is_word = word.len() <= WORD_BYTES_MAX
+                && !word.contains(|letter: char| letter.is_ascii_digit() || letter.is_control());
+            words.insert(word);
+            if !is_word || words.len() > WORDS_MAX {
+                return None;
+            }
+        }
+        let words: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
+        Some(words.join(" and "))
+    }
+
+    /// The format of the dates that are not written as in ISO 8601, where some of them are.
+    fn second_time_format(&self, texts: &StringArray) -> Option<&'static str> {
+        let lost = TextRules::inferred().read(texts, &DataType::Date32).lost;
+        let present = self.values.len() - self.nulls;
+        if lost.is_empty() || lost.len() == present {
+            return None;
+        }
+        let others = StringArray::from_iter_values(lost.iter().map(|row| texts.value(*row)));
+        let mut date_formats = TIME_FORMATS.iter().filter(|text| !text.contains("%H"));
+        date_formats
+            .find(|text| {
+                TimeFormat::parse(text).is_ok_and(|format| format.read(&others).lost.is_empty())
+            })
+            .copied()
     }
 
     /// True if it identifies rows or objects, by its name or because hardly a value is repeated.

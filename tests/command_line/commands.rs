@@ -611,3 +611,48 @@ fn proposals_leave_formatted_days_alone() {
         assert!(proposal.contains(step), "{proposal}");
     }
 }
+
+/// A word for null in a column of numbers, and days that are written in two ways, do not make categories.
+#[test]
+fn proposals_say_what_keeps_columns_from_being_numbers_or_days() {
+    let shop = TestDirectory::new();
+    let mut rows = String::from("income;age;joined;word\n");
+    for row in 0..400 {
+        let income = if row % 50 == 3 {
+            "n/a".to_owned()
+        } else {
+            format!("1.2{:02},5", row % 100)
+        };
+        // The beginning of the file has no such word.
+        let age = if row == 390 {
+            "secret".to_owned()
+        } else {
+            (20 + row % 60).to_string()
+        };
+        let day = row % 28 + 1;
+        let joined = if row % 3 == 0 {
+            format!("2024-01-{day:02}")
+        } else {
+            format!("{day:02}.01.2024")
+        };
+        rows += &format!("{income};{age};{joined};w{}\n", row % 3);
+    }
+    shop.write("a.csv", &rows);
+    let proposal = shop
+        .forebay(&["new", "a.csv", "--out", "a.yaml"])
+        .expect(0)
+        .stdout;
+    assert!(proposal.contains("next: forebay run"), "{proposal}");
+    let proposal = std::fs::read_to_string(shop.path("a.yaml")).unwrap();
+    for words in [
+        "In its files, `n/a` stands for null among numbers",
+        "nulls: [\"\", \"n/a\"]",
+        "numbers, but for `secret`, which `nulls` can declare",
+        "coalesce(try_cast(joined AS DATE), to_date(joined, '%d.%m.%Y'))",
+        "standardize: { columns: [income] }",
+        "one_hot: { columns: [word] }",
+    ] {
+        assert!(proposal.contains(words), "{words}: {proposal}");
+    }
+    shop.forebay(&["run", "a.yaml"]).expect(0);
+}

@@ -1,5 +1,6 @@
 //! Detection of the dialect of CSV files from their beginning.
 
+use std::collections::BTreeSet;
 use std::io::Read;
 
 use arrow::array::{Array, StringArray};
@@ -31,6 +32,11 @@ const TITLES_MAX: usize = 20;
 
 /// The field that stands for null in files of MySQL and PostgreSQL.
 const MYSQL_NULL: &str = "\\N";
+
+/// Words that people write where a number is missing, in small letters.
+const NULL_WORDS: [&str; 11] = [
+    "na", "n/a", "#n/a", "null", "none", "nil", "-", "--", "?", "unknown", "missing",
+];
 
 /// Characters that are tried between fields, the usual one first.
 pub(super) const DELIMITERS: [char; 4] = [',', ';', '\t', '|'];
@@ -76,7 +82,8 @@ pub(super) fn other_dialect(config: &CsvSource, head: &[u8]) -> Option<String> {
         let Some(value) = options.get(option) else {
             continue;
         };
-        if Some(value) == configured.get(option) {
+        // Words for null divide no fields.
+        if Some(value) == configured.get(option) || (option == "nulls" && !has_mysql_null(value)) {
             continue;
         }
         let word = value
@@ -87,6 +94,11 @@ pub(super) fn other_dialect(config: &CsvSource, head: &[u8]) -> Option<String> {
     }
     let others = others.join(" and ");
     (!others.is_empty()).then(|| format!("the file looks as if it needs {others}"))
+}
+
+fn has_mysql_null(nulls: &Value) -> bool {
+    let mut words = nulls.as_array().into_iter().flatten();
+    words.any(|word| word == MYSQL_NULL)
 }
 
 /// Options by which fields are divided.
@@ -313,6 +325,8 @@ fn dialect_of(head: &[u8]) -> CsvFindings {
                 field.clear();
             }
         }
+    } else {
+        add_null_words(&mut records, &mut dialect);
     }
     if has_all_in_quotes(&text, delimiter, lines_before) {
         dialect.add(
@@ -456,6 +470,58 @@ fn rules_of_marks(decimal: u8, thousands: Option<char>) -> TextRules {
     }
 }
 
+/// Adds the words that stand for null in columns that are of numbers but for them, and takes them
+/// out of the records. A word that a column of texts has, too, may be one of its values: it stays.
+fn add_null_words(records: &mut [Vec<String>], dialect: &mut CsvFindings) {
+    let columns = records.first().map_or(0, Vec::len);
+    let mut in_numbers: BTreeSet<String> = BTreeSet::new();
+    let mut in_texts: BTreeSet<String> = BTreeSet::new();
+    for at in 0..columns {
+        let texts = column_texts(records, at);
+        let mut words: BTreeSet<String> = BTreeSet::new();
+        let mut values: Vec<&str> = Vec::new();
+        for text in texts.iter().flatten() {
+            if NULL_WORDS.contains(&text.to_lowercase().as_str()) {
+                words.insert(text.to_owned());
+            } else {
+                values.push(text);
+            }
+        }
+        if is_of_numbers(&StringArray::from(values)) {
+            in_numbers.extend(words);
+        } else {
+            in_texts.extend(words);
+        }
+    }
+    let words: Vec<String> = in_numbers.difference(&in_texts).cloned().collect();
+    if words.is_empty() {
+        return;
+    }
+    for field in records.iter_mut().skip(1).flatten() {
+        if words.contains(field) {
+            field.clear();
+        }
+    }
+    let named: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
+    let verb = if words.len() == 1 { "stands" } else { "stand" };
+    let finding = format!("{} {verb} for null among numbers", named.join(", "));
+    let nulls: Vec<String> = std::iter::once(String::new()).chain(words).collect();
+    dialect.add("nulls", nulls, finding);
+}
+
+/// True if texts are numbers with a decimal point or with a decimal comma.
+fn is_of_numbers(texts: &StringArray) -> bool {
+    let forms = [
+        TextRules::inferred(),
+        rules_of_marks(b',', None),
+        rules_of_marks(b',', Some('.')),
+    ];
+    !texts.is_empty()
+        && forms
+            .iter()
+            .any(|rules| rules.all_read(texts, &DataType::Float64))
+}
+
 /// Adds decimal commas, where some column is of numbers with them alone.
 fn add_marks(records: &[Vec<String>], dialect: &mut CsvFindings) {
     let columns = records.first().map_or(0, Vec::len);
@@ -593,6 +659,18 @@ mod tests {
                 json!({"dialect": "mysql", "header": false}),
             ),
             (b"a,b\n\\N,x\n", json!({"nulls": ["", "\\N"]})),
+            (
+                b"a,b\n1,x\nn/a,y\n?,z\n2.5,n/a!\n",
+                json!({"nulls": ["", "?", "n/a"]}),
+            ),
+            (
+                b"a;b\n1.234,5;x\nunknown;y\n2,25;y\n",
+                json!({"delimiter": ";", "nulls": ["", "unknown"], "decimal": ",", "thousands": "."}),
+            ),
+            // A value of another column, and a column of such words alone.
+            (b"a,b\n1,none\nnone,some\n", json!({})),
+            (b"a,b\nNA,x\nUK,y\n", json!({})),
+            (b"a,b\nna,x\nna,y\n", json!({})),
             (
                 b"sep=;\r\na;b\r\n1,5;x\r\n",
                 json!({"dialect": "excel", "decimal": ","}),
