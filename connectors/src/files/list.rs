@@ -443,6 +443,14 @@ fn common_root(roots: &[String]) -> String {
     parts.join("/")
 }
 
+/// Several characters in brackets, which patterns of a shell take for one of them.
+fn bracket_group(path: &str) -> Option<&str> {
+    let from = path.find('[')?;
+    let length = path[from..].find(']')?;
+    // A single character in brackets is how a wildcard stands for itself.
+    (length > 2).then(|| &path[from..=from + length])
+}
+
 fn no_match_fault(path: &str, root: &str) -> Fault {
     let fault = Fault::new(codes::NO_INPUT, format!("no file matches `{path}`"))
         .file(path)
@@ -454,6 +462,12 @@ fn no_match_fault(path: &str, root: &str) -> Fault {
     }
     if let Some(hint) = shell_path_hint(path) {
         return fault.hint(hint);
+    }
+    if let Some(brackets) = bracket_group(path) {
+        return fault.hint(format!(
+            "`{brackets}` is no pattern, and stands for itself: name the files under `paths`, or \
+             write `?` for one character"
+        ));
     }
     let root = Path::new(root);
     let Some(existing) = root.ancestors().find(|folder| folder.is_dir()) else {

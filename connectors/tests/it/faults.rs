@@ -168,6 +168,16 @@ fn nothing_to_read_says_where_it_looked() {
             .contains(&format!("`{}`", dir.path().display())),
         "{fault:?}"
     );
+    // A group of characters of a shell.
+    let path = dir.path().join("flights-0[1-3].csv");
+    let fault = read("csv", json!({"path": path})).unwrap_err();
+    assert!(
+        fault
+            .hint_text()
+            .unwrap()
+            .contains("`[1-3]` is no pattern, and stands for itself"),
+        "{fault:?}"
+    );
 }
 
 #[test]
