@@ -43,11 +43,13 @@ pub(super) fn is_shown(epoch: u64) -> bool {
 
 /// Result of an epoch.
 pub(super) fn epoch(report: &EpochReport) -> String {
-    let name = match report.rounds {
-        Some(rounds) => units::counted(rounds, "round"),
-        None => format!("epoch {}", report.epoch),
+    let name = match (report.rounds, report.step) {
+        (Some(rounds), _) => format!("{}: loss", units::counted(rounds, "round")),
+        // A training without steps fits the model of each series as a whole.
+        (None, 0) => "fitted: mean squared error of one step".to_owned(),
+        (None, _) => format!("epoch {}: loss", report.epoch),
     };
-    let mut text = format!("{name}: loss {:.5}", report.loss);
+    let mut text = format!("{name} {:.5}", report.loss);
     if !report.validation.is_empty() {
         // Where the loss is one of the metrics, that has the better name.
         let named = report.validation.iter().filter(|(name, _)| *name != "loss");
@@ -242,6 +244,32 @@ mod tests {
         let forms = forms.map(|(form, count)| (form.to_owned(), count));
         let text = forms_text(&BTreeMap::from(forms)).unwrap();
         assert_eq!(text, "1,200 of (M,A,M), 2 of (A,N,N), 2 of (M,Ad,N)");
+    }
+
+    #[test]
+    fn models_of_series_have_no_epochs() {
+        let report = EpochReport {
+            epoch: 0,
+            step: 0,
+            loss: 2.25,
+            learning_rate: 0.0,
+            rounds: None,
+            validation: BTreeMap::new(),
+        };
+        assert_eq!(
+            epoch(&report),
+            "fitted: mean squared error of one step 2.25000"
+        );
+        let step = EpochReport {
+            step: 12,
+            ..report.clone()
+        };
+        assert_eq!(epoch(&step), "epoch 0: loss 2.25000");
+        let rounds = EpochReport {
+            rounds: Some(1),
+            ..report
+        };
+        assert_eq!(epoch(&rounds), "1 round: loss 2.25000");
     }
 
     #[test]
