@@ -11,18 +11,18 @@ use std::io::{Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, Float64Array, UInt64Array};
-use arrow::compute::cast;
-use arrow::datatypes::{DataType, Field, Float64Type};
-use forebay::model::{
-    Analyzer, AnalyzerInput, Finding, ScratchSpace, StateDecoder, StateEncoder, codes,
+use forebay::extend::arrow::array::{ArrayRef, AsArray, Float64Array, UInt64Array};
+use forebay::extend::arrow::compute::cast;
+use forebay::extend::arrow::datatypes::{DataType, Field, Float64Type};
+use forebay::extend::schemars::JsonSchema;
+use forebay::extend::serde::{Deserialize, Serialize};
+use forebay::extend::serde_json::{Value, json};
+use forebay::extend::{
+    Analyzer, AnalyzerInput, AnalyzerRequest, BindScope, Finding, LoweredMap, MapOp, PlanOp,
+    ScratchSpace, StateDecoder, StateEncoder, codes,
 };
-use forebay::plan::{AnalyzerRequest, BindScope, LoweredMap, MapOp, PlanOp};
 use forebay::prelude::*;
 use forebay_generate::{DemandOptions, HistoryExtent, demand};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 
 /// The geometric mean of a column of positive numbers; null and NaN do not count.
 ///
@@ -126,7 +126,9 @@ impl Analyzer for GeometricMean {
 ///
 /// Out: `float64`. Null and NaN stay as they are. Nothing seen: x unchanged.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema, Setters)]
-#[serde(deny_unknown_fields)]
+// Derived code names its crates, which need not be dependencies then.
+#[serde(crate = "forebay::extend::serde", deny_unknown_fields)]
+#[schemars(crate = "forebay::extend::schemars")]
 #[setters(fn typical(columns))]
 pub struct TypicalScale {
     /// Columns of numbers.
