@@ -1160,3 +1160,57 @@ fn pooled_windows_of_one_part_are_told() {
     let checked = check(&shop).expect(0).stderr;
     assert!(!checked.contains("windows of"), "{checked}");
 }
+
+fn training_of(features: &str) -> String {
+    format!(
+        "{HALVES}sinks: {{ n: {{ from: f, train: {{ path: o, model: mlp, label: y, {features} }} }} }}\n"
+    )
+}
+
+fn feed_of(features: &str) -> String {
+    format!("{HALVES}feed: {{ from: f, {features} }}\n{TABLE}")
+}
+
+/// A column of a type that no batch holds is refused by `check`, and not by the first batch.
+#[test]
+fn texts_and_times_are_no_features() {
+    let shop = TestDirectory::new();
+    items(&shop);
+    let steps = [
+        "derive: { at: \"CAST(day AS TIMESTAMP)\", tenth: \"CAST(x AS DECIMAL(5, 1))\" }",
+        "vocabulary: { columns: [item] }",
+    ];
+    let cases: [(&str, &[&str]); 5] = [
+        (
+            "dense: [kind], categorical: []",
+            &["`kind` is a string, and not a number"],
+        ),
+        (
+            "dense: [at], categorical: []",
+            &["`at` is", "and not a number"],
+        ),
+        (
+            "dense: [x], categorical: [kind]",
+            &["`kind` is a string, and not an id", "vocabulary"],
+        ),
+        ("dense: [y], categorical: [x]", &["`x` is", "and not an id"]),
+        ("dense: [x, tenth], categorical: [item]", &[]),
+    ];
+    for (features, words) in cases {
+        for sections in [training_of(features), feed_of(features)] {
+            if features.contains("dense: [y]") && sections.contains("label: y") {
+                continue;
+            }
+            spec(&shop, "    fit_on: train\n", &steps, &sections);
+            let code = if words.is_empty() { 0 } else { 78 };
+            let checked = check(&shop).expect(code);
+            for word in words {
+                assert!(
+                    checked.stderr.contains(word),
+                    "{sections}: {}",
+                    checked.stderr
+                );
+            }
+        }
+    }
+}

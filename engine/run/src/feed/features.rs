@@ -86,6 +86,12 @@ pub(crate) fn choose_features(
     for name in &config.beside {
         faults.extend(check_plain_column(name, schema).err());
     }
+    for feature in &dense {
+        faults.extend(FeatureKind::Number.type_fault(feature, schema));
+    }
+    for feature in &categorical {
+        faults.extend(FeatureKind::Id.type_fault(feature, schema));
+    }
     if faults.is_empty() && features.columns().is_empty() {
         let fault = Fault::new(
             codes::EMPTY,
@@ -104,6 +110,63 @@ pub(crate) fn choose_features(
     match Fault::combine(faults.collect()) {
         Some(fault) => Err(fault),
         None => Ok(features),
+    }
+}
+
+/// Kind of the values of a feature.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FeatureKind {
+    Number,
+    Id,
+}
+
+impl FeatureKind {
+    fn words(self) -> &'static str {
+        match self {
+            FeatureKind::Number => "a number",
+            FeatureKind::Id => "an id",
+        }
+    }
+
+    fn hint(self) -> &'static str {
+        match self {
+            FeatureKind::Number => {
+                "make numbers of it before, or ids with `vocabulary` or `hash_bucket`, listed under \
+                 `categorical`"
+            }
+            FeatureKind::Id => "make ids of it with `vocabulary` or `hash_bucket` before",
+        }
+    }
+
+    /// True if batches hold values of a type as this kind.
+    fn takes(self, data_type: &DataType) -> bool {
+        match data_type {
+            DataType::FixedSizeList(item, _) | DataType::List(item) | DataType::LargeList(item) => {
+                self.takes(item.data_type())
+            }
+            DataType::Dictionary(_, values) => self.takes(values),
+            DataType::RunEndEncoded(_, values) => self.takes(values.data_type()),
+            DataType::Boolean | DataType::Date32 | DataType::Null => true,
+            data_type if data_type.is_integer() => true,
+            data_type => self == FeatureKind::Number && data_type.is_numeric(),
+        }
+    }
+
+    /// A fault for a feature of another type, which the first batch would be refused for.
+    fn type_fault(self, feature: &FeatureColumn, schema: &Schema) -> Option<Fault> {
+        let name = feature.column();
+        // A name that is not there has a fault already.
+        let field = schema.field_with_name(name).ok()?;
+        if self.takes(field.data_type()) {
+            return None;
+        }
+        let message = format!(
+            "`{name}` is {}, and not {}",
+            type_words(field.data_type()),
+            self.words()
+        );
+        let fault = Fault::new(codes::COLUMN_TYPE, message).column(name);
+        Some(fault.hint(self.hint()))
     }
 }
 
@@ -397,9 +460,10 @@ pub(crate) fn check_feed(
         .err()
         .into_iter()
         .flat_map(Fault::into_each);
-    let is_of_names =
-        |fault: &Fault| [codes::UNKNOWN_COLUMN, codes::LEAKAGE].contains(&fault.code());
-    Fault::combine(faults.filter(is_of_names).collect()).map_or(Ok(()), Err)
+    // Widths may be known only once something is learned; names and types are known before.
+    let codes_of_columns = [codes::UNKNOWN_COLUMN, codes::LEAKAGE, codes::COLUMN_TYPE];
+    let faults = faults.filter(|fault| codes_of_columns.contains(&fault.code()));
+    Fault::combine(faults.collect()).map_or(Ok(()), Err)
 }
 
 /// The label of the pipeline, where these rows have it.
