@@ -25,9 +25,21 @@ Interval = tuple[Moment, Moment]
 Workers = Sequence[str] | Mapping[str, Any]
 
 
+#: Characters of a value that a fault shows.
+SHOWN_CHARS_MAX = 200
+
+
 def wrong(name: str, value: object, wanted: str, hint: str | None = None) -> SpecFault:
     """The fault of a wrong argument."""
-    return SpecFault(BAD_VALUE, f"`{name}` is {value!r}, not {wanted}", hint)
+    return SpecFault(BAD_VALUE, f"`{name}` is {_shown(value)}, not {wanted}", hint)
+
+
+def _shown(value: object) -> str:
+    """A value in one line; of tables and other large ones the type alone."""
+    text = repr(value)
+    if "\n" in text or len(text) > SHOWN_CHARS_MAX:
+        return f"of type {type(value).__module__}.{type(value).__qualname__}"
+    return text
 
 
 def count(name: str, value: object, least: int = 0, most: int = COUNT_MAX) -> int:
@@ -139,18 +151,34 @@ def _text(value: object) -> str:
     return os.fsdecode(os.fspath(value)) if isinstance(value, os.PathLike) else str(value)
 
 
+def length(name: str, value: timedelta) -> str:
+    """A length of time in the words of specs."""
+    if value < timedelta(0) or value.microseconds:
+        raise wrong(name, value, "a length of whole seconds from 0 on")
+    seconds = value.days * 86_400 + value.seconds
+    for unit, word in ((86_400, "d"), (3_600, "h"), (60, "m")):
+        if seconds % unit == 0:
+            return f"{seconds // unit}{word}"
+    return f"{seconds}s"
+
+
 def plain(name: str, value: Any) -> Any:
-    """A value as JSON has it; numpy's numbers, paths and times become plain ones."""
+    """A value as JSON has it; numpy's numbers and arrays, paths, times and lengths of time become plain ones."""
     if value is None or isinstance(value, str | bool):
         return value
     if isinstance(value, Mapping):
         return {str(key): plain(f"{name}.{key}", inner) for key, inner in value.items()}
     if isinstance(value, date):
         return moment(name, value)
+    if isinstance(value, timedelta):
+        return length(name, value)
     if isinstance(value, os.PathLike):
         return path(name, value)
     if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
         return [plain(f"{name}[{at}]", inner) for at, inner in enumerate(value)]
+    # Arrays of numpy, and columns and indexes of pandas.
+    if hasattr(value, "tolist") and getattr(value, "ndim", 0) > 0:
+        return plain(name, value.tolist())
     try:
         return operator.index(value)
     except TypeError:

@@ -16,6 +16,8 @@ class Summary(dict[str, Any]):
         told = [str(self.get("pipeline", "nothing"))]
         told += [f"{out['sink']}: {out['rows']:,} rows" for out in self.get("outputs", [])]
         told += [f"{out['sink']}: {out['rows']:,} rows" for out in self.get("forecasts", [])]
+        if len(told) == 1 and self.get("artifact_path"):
+            told.append(f"artifact {self['artifact_path']}")
         return f"<forebay.Summary {', '.join(told)}; dict(summary) has all fields>"
 
     def _repr_html_(self) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast, runtime_checkable
 
 from . import _arguments, _forebay
+from ._fault import Fault, SpecFault
 
 if TYPE_CHECKING:
     from . import spec
@@ -38,7 +39,8 @@ class TableSource:
     def _source(self, machine: Mapping[str, Any]) -> dict[str, Any]:
         """The source of the file that holds the rows, which is written where it is not there."""
         if self._path is None or not self._is_final():
-            self._path = _forebay.keep_table(self._rows, _arguments.dumps(machine))
+            _refuse_periods(self._rows)
+            self._path = _kept(self._rows, machine)
         return {"parquet": {"path": self._path}, **self._fields}
 
     def _shown(self) -> dict[str, Any]:
@@ -84,7 +86,34 @@ def as_source(name: str, value: object) -> dict[str, Any] | TableSource:
         return value
     if isinstance(value, Mapping):
         return cast("dict[str, Any]", _arguments.plain(name, value))
+    if isinstance(value, str | os.PathLike):
+        hint = f"a path needs its format: `forebay.sources.csv({os.fspath(value)!r})`, or `parquet`, `json`, `delta`"
+        raise _arguments.wrong(f"sources.{name}", value, "a source", hint)
     return TableSource(cast("Rows", value), {})
+
+
+def _kept(rows: object, machine: Mapping[str, Any]) -> str:
+    """The file of a table in the state directory."""
+    try:
+        return _forebay.keep_table(rows, _arguments.dumps(machine))
+    except (Fault, MemoryError):
+        raise
+    except Exception as error:
+        # Of pyarrow and pandas: a column of several types, two columns of one name.
+        message = f"the rows of a source cannot be read: {error}"
+        hint = "give each column one type and a name of its own"
+        raise SpecFault(_arguments.BAD_VALUE, message, hint) from error
+
+
+def _refuse_periods(rows: object) -> None:
+    """Refuses periods of pandas: Arrow has no such type, and their columns would be whole numbers."""
+    if not type(rows).__module__.startswith("pandas"):
+        return
+    for column, dtype in getattr(rows, "dtypes", {}).items():
+        if str(dtype).startswith("period["):
+            message = f"column `{column}` holds periods, which Arrow has no type for"
+            hint = f"give their first days: `frame[{column!r}].dt.to_timestamp()`"
+            raise SpecFault(_arguments.BAD_VALUE, message, hint)
 
 
 def _is_table(rows: object) -> bool:

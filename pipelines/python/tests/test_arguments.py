@@ -7,10 +7,11 @@ import inspect
 import pathlib
 import subprocess
 import sys
-from datetime import datetime
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, cast
 
 import numpy
+import pandas
 import pytest
 from conftest import Shop
 
@@ -177,3 +178,24 @@ def test_type_checkers_know_the_language(tmp_path: pathlib.Path, good: str, bad:
         words = [sys.executable, "-m", "mypy", "--no-error-summary", "--cache-dir", cache, str(file)]
         said = subprocess.run(words, capture_output=True, text=True, check=False, cwd=tmp_path).stdout
         assert wanted in said and (wanted != "" or said == ""), said
+
+
+def test_arrays_and_lengths_of_time_are_values_of_a_spec() -> None:
+    steps: list[Any] = [
+        {"apply_buckets": {"columns": ["x"], "boundaries": numpy.array([1.0, 2.5])}},
+        {"rolling": {"columns": ["x"], "compute": ["mean"], "over": [timedelta(days=7), timedelta(hours=36)]}},
+    ]
+    text = forebay.Pipeline("p", sources={"a": sources.csv("a.csv")}, steps={"s": {"from": "a", "do": steps}}).to_yaml()
+    assert "boundaries: [1.0, 2.5]" in text
+    assert 'over: ["7d", "36h"]' in text
+    for wrong in [timedelta(days=-1), timedelta(milliseconds=1)]:
+        with pytest.raises(forebay.SpecFault, match="a length of whole seconds"):
+            forebay.Pipeline("p", sources={"a": cast("Any", {"csv": {"path": wrong}})})
+
+
+def test_a_table_in_place_of_a_value_is_not_printed() -> None:
+    frame = pandas.DataFrame({"x": range(1000)})
+    with pytest.raises(forebay.SpecFault) as fault:
+        forebay.Pipeline("p", sources={"a": sources.csv("a.csv")}, steps={"s": {"from": cast("Any", frame), "do": []}})
+    assert "`steps.s.from` is of type pandas" in str(fault.value)
+    assert "\n" not in fault.value.message

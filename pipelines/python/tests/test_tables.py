@@ -172,3 +172,18 @@ def test_files_and_tables_are_sources_together(tmp_path: pathlib.Path) -> None:
         sinks={"table": sinks.parquet(str(tmp_path / "out"), from_="all")},
     )
     assert made.run(progress=False)["outputs"][0]["rows"] == 8
+
+
+def test_a_path_is_answered_with_its_format() -> None:
+    with pytest.raises(forebay.SpecFault, match=r"`sources.rows` is 'rows.csv'") as fault:
+        forebay.Pipeline("p", sources={"rows": "rows.csv"})
+    assert "forebay.sources.csv('rows.csv')" in (fault.value.hint or "")
+
+
+def test_columns_that_arrow_cannot_hold_are_faults(tmp_path: pathlib.Path) -> None:
+    periods = pandas.DataFrame({"month": pandas.period_range("2024-01", periods=2, freq="M")})
+    mixed = pandas.DataFrame({"x": [1, "a", None]})
+    twice = pandas.DataFrame([[1, 2]], columns=["x", "x"])
+    for frame, words in [(periods, "`month` holds periods"), (mixed, "cannot be read"), (twice, "cannot be read")]:
+        with pytest.raises(forebay.SpecFault, match=words):
+            pipeline(frame, tmp_path / "out").run(progress=False, state=tmp_path / "state")
