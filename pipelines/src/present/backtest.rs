@@ -10,8 +10,9 @@ use forebay_run::{
 use serde_json::json;
 
 use super::report::RunReporter;
+use super::rows::blocks;
 use super::standard_output::write_text;
-use super::units;
+use super::{output_columns, units};
 
 /// Lines of a table at most; the JSON summary has all.
 const LINES_MAX: usize = 60;
@@ -39,11 +40,11 @@ pub(crate) fn report(
 }
 
 fn text(report: &BacktestReport) -> String {
-    report
-        .forecasts
-        .iter()
-        .map(|forecast| forecast_text(report, forecast))
-        .collect()
+    let mut texts = Vec::with_capacity(report.forecasts.len());
+    for forecast in &report.forecasts {
+        texts.push(forecast_text(report, forecast));
+    }
+    texts.join("\n")
 }
 
 fn forecast_text(report: &BacktestReport, forecast: &BacktestedForecast) -> String {
@@ -252,17 +253,36 @@ fn number(value: Option<f64>) -> String {
 }
 
 fn table(title: &str, head: &[String], lines: Vec<(String, Vec<String>)>) -> String {
+    let columns = output_columns().unwrap_or(usize::MAX);
+    table_within(columns, title, head, &lines)
+}
+
+/// A table of which the columns that do not fit next to each other follow below, behind the names again.
+fn table_within(
+    columns: usize,
+    title: &str,
+    head: &[String],
+    lines: &[(String, Vec<String>)],
+) -> String {
     let mut name_width = title.len();
     let mut widths: Vec<usize> = head.iter().map(String::len).collect();
-    for (name, cells) in &lines {
+    for (name, cells) in lines {
         name_width = name_width.max(name.chars().count());
         for (width, cell) in widths.iter_mut().zip(cells) {
             *width = cell.len().max(*width);
         }
     }
-    let mut text = table_row(title, head, name_width, &widths);
-    for (name, cells) in lines.iter().take(LINES_MAX) {
-        text += &table_row(name, cells, name_width, &widths);
+    let mut text = String::new();
+    for block in blocks(&widths, columns.saturating_sub(name_width + 2)) {
+        if block.start > 0 {
+            text += "\n";
+        }
+        let widths = &widths[block.clone()];
+        text += &table_row(title, &head[block.clone()], name_width, widths);
+        for (name, cells) in lines.iter().take(LINES_MAX) {
+            let cells = cells.get(block.clone()).unwrap_or_default();
+            text += &table_row(name, cells, name_width, widths);
+        }
     }
     if lines.len() > LINES_MAX {
         text += &format!(
@@ -287,4 +307,21 @@ fn group_name(values: &[Option<String>]) -> String {
         names.push(value.as_deref().unwrap_or("null"));
     }
     names.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::table_within;
+
+    #[test]
+    fn columns_that_do_not_fit_follow_below() {
+        let head = ["wMAPE", "RMSE", "rows"].map(str::to_owned);
+        let cells = ["0.2135", "32.8397", "4,864"].map(str::to_owned);
+        let lines = [("trees".to_owned(), cells.to_vec())];
+        let wide = "        wMAPE     RMSE   rows\ntrees  0.2135  32.8397  4,864\n";
+        assert_eq!(table_within(29, "", &head, &lines), wide);
+        let narrow =
+            "        wMAPE     RMSE\ntrees  0.2135  32.8397\n\n        rows\ntrees  4,864\n";
+        assert_eq!(table_within(28, "", &head, &lines), narrow);
+    }
 }

@@ -153,7 +153,7 @@ pub(crate) fn six_digits(number: f64) -> String {
 }
 
 /// Columns that fit next to each other; the others follow below.
-fn blocks(widths: &[usize], columns: usize) -> Vec<Range<usize>> {
+pub(super) fn blocks(widths: &[usize], columns: usize) -> Vec<Range<usize>> {
     let mut blocks = Vec::new();
     let mut from = 0;
     let mut width = 0;
