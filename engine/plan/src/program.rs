@@ -428,13 +428,16 @@ impl<'a> ProgramCompiler<'a> {
                     .at(sink.at.as_ref()));
             }
             Some(part) => {
-                let columns_of_sink = self
-                    .pipeline
-                    .split
-                    .as_ref()
-                    .map(|split| split.parts())
-                    .unwrap_or_default();
-                if !columns_of_sink.contains(&part.as_str()) || !flow.parts {
+                let split = self.pipeline.split.as_ref();
+                let parts = split.map(|split| split.parts()).unwrap_or_default();
+                if !parts.contains(&part.as_str()) {
+                    let message = format!("the split has no part `{part}`");
+                    let fault = Fault::new(codes::UNKNOWN_NAME, message);
+                    return Err(fault
+                        .suggest(part, parts, "its parts are")
+                        .at(sink.at.as_ref()));
+                }
+                if !flow.parts {
                     let message = format!("`{}` has no part `{part}` of the split", sink.from);
                     return Err(Fault::new(codes::UNKNOWN_NAME, message).at(sink.at.as_ref()));
                 }

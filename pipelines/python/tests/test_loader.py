@@ -82,6 +82,13 @@ def train(loader: Any, epochs: int, device: torch.device) -> tuple[list[float], 
     return losses, [parameter.detach() for parameter in model.parameters()]
 
 
+def test_a_part_that_is_not_there_is_answered_with_the_nearest(shop: Shop) -> None:
+    forebay.run(shop.spec, shop.params, state=shop.state)
+    with pytest.raises(forebay.SpecFault, match="the split has no part `trian`") as fault:
+        shop.loader(split="trian")
+    assert fault.value.hint == "did you mean `train`?"
+
+
 def test_a_loop_for_any_data_loader_comes_to_the_same(shop: Shop) -> None:
     # The same rows in the same order, once as a dataset of PyTorch.
     whole = next(iter(shop.loader(order="sequential", batch_rows=ROWS)))
