@@ -266,8 +266,9 @@ fn shortened(value: &str) -> String {
     if value.chars().nth(VALUE_LETTERS).is_some() {
         text.push_str("...");
     }
-    if text.is_empty() {
-        "\"\"".to_owned()
+    // Blanks at an end would not be seen.
+    if text.trim() != text || text.is_empty() {
+        format!("\"{text}\"")
     } else {
         text
     }
@@ -289,6 +290,19 @@ mod tests {
             (1e-9, "1.0000e-9"),
         ] {
             assert_eq!(number(value), text);
+        }
+    }
+
+    #[test]
+    fn blanks_at_an_end_are_shown() {
+        for (value, text) in [
+            ("pro", "pro"),
+            ("pro ", "\"pro \""),
+            (" a b", "\" a b\""),
+            ("a b", "a b"),
+            ("", "\"\""),
+        ] {
+            assert_eq!(shortened(value), text);
         }
     }
 }
