@@ -415,8 +415,8 @@ impl DataSample<'_> {
             ),
             _ => column
                 .mixed_role(self.format)
-                .map(Cow::from)
-                .or_else(|| column.value_role(rows).map(Cow::from)),
+                .map(Cow::<str>::from)
+                .or_else(|| column.value_role(rows).map(Cow::<str>::from)),
         }
     }
 

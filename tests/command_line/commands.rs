@@ -612,7 +612,8 @@ fn proposals_leave_formatted_days_alone() {
     }
 }
 
-/// A word for null in a column of numbers, and days that are written in two ways, do not make categories.
+/// A word for null in a column of numbers, and days that are written in two ways, do not make
+/// categories.
 #[test]
 fn proposals_say_what_keeps_columns_from_being_numbers_or_days() {
     let shop = TestDirectory::new();

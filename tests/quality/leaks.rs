@@ -422,13 +422,14 @@ fn columns_that_no_model_takes_need_not_be_known() {
     check(&format!("sinks:\n{net}{}", feed.replace("price", "z")), 0);
 }
 
-/// A table beside a feed of the same rows, and the rows that the feed itself stands for, repeat no fault.
+/// A table beside a feed of the same rows, and the rows that the feed itself stands for, repeat no
+/// fault.
 #[test]
 fn a_column_that_is_known_too_late_is_reported_once() {
     let shop = shop();
     let text = spec(
         "",
-        "- derive: { v: \"2 * price\" }\n- derive: { w: \"price + y\" }\n- derive: { x: \"y + 1\" }",
+        "- derive: { v: \"2 * price\", w: \"price + y\" }\n- derive: { x: \"y + 1\" }",
     );
     let (before, _) = text.split_once("sinks:\n").unwrap();
     let table = "sinks:\n  t: { from: f, parquet: { path: out/t } }\n";

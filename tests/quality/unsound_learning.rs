@@ -1132,8 +1132,8 @@ fn last_mean_is_null(shop: &TestDirectory) -> bool {
     rows["x_all_mean_7d"].is_null(rows.num_rows() - 1)
 }
 
-/// A window over many series is computed from the rows of the part that its step is fitted on, also for rows of later
-/// parts.
+/// A window over many series is computed from the rows of the part that its step is fitted on, also
+/// for rows of later parts.
 #[test]
 fn pooled_windows_of_one_part_are_told() {
     let shop = TestDirectory::new();
@@ -1162,9 +1162,8 @@ fn pooled_windows_of_one_part_are_told() {
 }
 
 fn training_of(features: &str) -> String {
-    format!(
-        "{HALVES}sinks: {{ n: {{ from: f, train: {{ path: o, model: mlp, label: y, {features} }} }} }}\n"
-    )
+    let train = format!("train: {{ path: o, model: mlp, label: y, {features} }}");
+    format!("{HALVES}sinks: {{ n: {{ from: f, {train} }} }}\n")
 }
 
 fn feed_of(features: &str) -> String {

@@ -665,7 +665,12 @@ mod tests {
             ),
             (
                 b"a;b\n1.234,5;x\nunknown;y\n2,25;y\n",
-                json!({"delimiter": ";", "nulls": ["", "unknown"], "decimal": ",", "thousands": "."}),
+                json!({
+                    "delimiter": ";",
+                    "nulls": ["", "unknown"],
+                    "decimal": ",",
+                    "thousands": "."
+                }),
             ),
             // A value of another column, and a column of such words alone.
             (b"a,b\n1,none\nnone,some\n", json!({})),

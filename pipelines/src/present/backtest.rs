@@ -257,7 +257,8 @@ fn table(title: &str, head: &[String], lines: Vec<(String, Vec<String>)>) -> Str
     table_within(columns, title, head, &lines)
 }
 
-/// A table of which the columns that do not fit next to each other follow below, behind the names again.
+/// A table of which the columns that do not fit next to each other follow below, behind the names
+/// again.
 fn table_within(
     columns: usize,
     title: &str,

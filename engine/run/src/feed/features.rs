@@ -131,8 +131,8 @@ impl FeatureKind {
     fn hint(self) -> &'static str {
         match self {
             FeatureKind::Number => {
-                "make numbers of it before, or ids with `vocabulary` or `hash_bucket`, listed under \
-                 `categorical`"
+                "make numbers of it before, or ids with `vocabulary` or `hash_bucket`, listed \
+                 under `categorical`"
             }
             FeatureKind::Id => "make ids of it with `vocabulary` or `hash_bucket` before",
         }
