@@ -1,5 +1,5 @@
 //! Measures the cost of each encoding of numbers, column by column, in bytes and in time. The
-//! choice in `src/parquet/sink.rs` rests on this table: `cargo run --release -p forebay-connectors
+//! choice in `formats/src/parquet/sink.rs` rests on this table: `cargo run --release -p forebay-connectors
 //! --example encodings -- data/clicks [rows]`.
 #![allow(clippy::print_stdout)]
 
@@ -11,9 +11,9 @@ use arrow::compute::concat_batches;
 use arrow::datatypes::{DataType, Schema};
 use bytes::Bytes;
 use forebay_connectors::BuiltInConnectors;
+use forebay_contract::{ConnectorRegistry, ScanRequest};
 use forebay_model::{Fault, Result, codes};
-use forebay_run::ConnectorRegistry;
-use forebay_storage::{ScanRequest, StorageClient};
+use forebay_storage::StorageClient;
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::basic::{Compression, Encoding};

@@ -5,9 +5,9 @@
 use std::time::Instant;
 
 use forebay_connectors::BuiltInConnectors;
+use forebay_contract::{ConnectorRegistry, ScanRequest};
 use forebay_model::{Fault, Result, codes};
-use forebay_run::ConnectorRegistry;
-use forebay_storage::{ScanRequest, StorageClient};
+use forebay_storage::StorageClient;
 use serde_json::json;
 
 fn main() -> Result<()> {

@@ -2,19 +2,18 @@
 
 use std::sync::{Arc, LazyLock};
 
+use forebay_contract::{
+    ConnectorFormat, ConnectorRegistry, ModelPredictor, PredictConfig, ReadModelFile, Sink, Source,
+    Trainer,
+};
+use forebay_delta::{DeltaSink, DeltaSource};
+use forebay_formats::{
+    ArrowSink, ArrowSource, CsvSink, CsvSource, JsonSink, JsonSource, ParquetSink, ParquetSource,
+};
 use forebay_model::Result;
-use forebay_run::{ConnectorRegistry, ModelPredictor, PredictConfig, ReadModelFile, Trainer};
-use forebay_storage::{Sink, Source};
 use serde_json::Value;
 
-use crate::arrow::{ArrowSink, ArrowSource};
-use crate::csv::{CsvSink, CsvSource};
-use crate::delta::{DeltaSink, DeltaSource};
-use crate::format::ConnectorFormat;
-use crate::json::{JsonSink, JsonSource};
-use crate::parquet::{ParquetSink, ParquetSource};
 use crate::registry::FormatRegistry;
-use crate::train;
 
 static BUILT_IN: LazyLock<FormatRegistry> = LazyLock::new(|| {
     let mut registry = FormatRegistry::empty();
@@ -30,7 +29,11 @@ static BUILT_IN: LazyLock<FormatRegistry> = LazyLock::new(|| {
         .register_sink::<ArrowSink>()
         .register_sink::<CsvSink>()
         .register_sink::<JsonSink>()
-        .register_trainers(train::FORMAT, train::trainer, train::read_predictor)
+        .register_trainers(
+            forebay_train::FORMAT,
+            forebay_train::trainer,
+            forebay_train::read_predictor,
+        )
         .register_predictor(ConnectorFormat::of::<PredictConfig>());
     registry
 });

@@ -1,63 +1,49 @@
-//! Connectors: sources of spans and sinks of output.
+//! The formats and trainers that come with Forebay, by the names that specs give them.
 //!
-//! Each format has a folder, with its configuration in `config.rs`; `files` holds what all of them
-//! share. A source creates a [`forebay_model::Dataset`] from metadata alone and reads spans on the
-//! threads of the run; a sink encodes and is independent of commits.
+//! Each group of kinds is a crate beside this one: `formats`, `delta`, `device` and `train`. Here is the list of them
+//! (`built_in.rs`), and the registry that a program adds its own kinds to.
 
-mod arrow;
 mod built_in;
-mod csv;
-mod delta;
 mod examples;
-mod feed;
-mod files;
-mod format;
-mod guard;
-mod json;
-mod parquet;
 mod registry;
-mod requests;
-mod train;
 
-pub use crate::arrow::{ArrowCompression, ArrowSink, ArrowSource};
-pub use crate::built_in::{
+pub use built_in::{
     BuiltInConnectors, format_of_name, predictors, sink_formats, source_formats, trainers,
 };
-pub use crate::csv::{
-    CsvDialect, CsvFindings, CsvSink, CsvSource, SameNamePolicy, StrayQuotes, sniff_csv,
+pub use examples::FORMAT_EXAMPLES;
+pub use forebay_contract::{
+    ConnectorConfig, ConnectorFormat, SinkFormat, SourceFormat, TrainerFormat,
 };
-pub use crate::delta::{
+pub use forebay_delta::{
     AddedTableColumns, DeltaMode, DeltaSink, DeltaSource, has_deleted_rows, has_delta_log,
     table_references,
 };
-pub use crate::examples::FORMAT_EXAMPLES;
-pub use crate::parquet::{Int96Unit, ParquetCompression, ParquetSink, ParquetSource};
+pub use forebay_device::{
+    Accelerator, CUDA_TEST_STATUS, ColumnMajorProduct, ComputeDevice, CudaLibrary, CudaReport,
+    DeliveredBatch, DeviceKernels, DeviceMatrix, DeviceRing, DeviceStage, HostDevice,
+    MatrixProduct, Precision, cuda_report, describe_cuda, run_stage,
+};
 #[cfg(feature = "cuda")]
-pub use feed::{
+pub use forebay_device::{
     CHECKSUM_KERNEL, ConsumerStream, CopyBenchmark, CopyRates, CudaDevice, DeliveryCheck,
     DeliveryReport, DeviceBatch, DeviceFeed, DeviceStats, LentPinnedMemory, PinnedMemory,
     add_python_prefix, checksum, with_saved_context,
 };
-pub use feed::{
-    CUDA_TEST_STATUS, ComputeDevice, CudaLibrary, CudaReport, DeliveredBatch, DeviceRing,
-    DeviceStage, HostDevice, cuda_report, describe_cuda, run_stage,
+pub use forebay_formats::{
+    AddedColumnPolicy, ArrowCompression, ArrowSink, ArrowSource, ColumnType, ColumnTypes,
+    CsvDialect, CsvFindings, CsvSink, CsvSource, Int96Unit, JsonSink, JsonSource, LocalTimePolicy,
+    MissingColumnPolicy, OnReadError, ParquetCompression, ParquetSink, ParquetSource,
+    PartitionPolicy, ReadErrorPolicy, RequestFormat, SameNamePolicy, SchemaPolicy, StrayQuotes,
+    TextCompression, TextEncoding, TimeUnitPolicy, read_request, sniff_csv,
 };
-pub use files::{
-    AddedColumnPolicy, ColumnType, ColumnTypes, LocalTimePolicy, MissingColumnPolicy, OnReadError,
-    PartitionPolicy, ReadErrorPolicy, SchemaPolicy, TextCompression, TextEncoding, TimeUnitPolicy,
-};
-pub use format::{ConnectorConfig, ConnectorFormat, SinkFormat, SourceFormat, TrainerFormat};
-pub use json::{JsonSink, JsonSource};
-pub use registry::FormatRegistry;
-pub use requests::{RequestFormat, read_request};
-pub use train::{
-    Accelerator, BoostedModel, BoostedModelKind, BoostingCard, BoostingConfig, BoostingLoss,
-    ColumnFallback, ColumnMajorProduct, DeviceMatrix, DeviceTrial, EmbeddingTable, EnsembleCard,
-    EnsembleWeights, ErrorSums, ForecastIntervals, ForecastStrategy, GroupFallbackKind,
-    GroupModelCard, IntervalMethod, IntervalScale, LearningRateDecay, LossFunction, MODEL_FILE,
-    MatrixProduct, MlflowTracking, ModelCard, ModelKind, ModelOrigin, ModelPart, ModelShape,
-    OnNonFinite, Precision, Predictor, ReconcileConfig, ReconcileMethod, SeriesCard,
+pub use forebay_train::{
+    BoostedModel, BoostedModelKind, BoostingCard, BoostingConfig, BoostingLoss, ColumnFallback,
+    DeviceTrial, EmbeddingTable, EnsembleCard, EnsembleWeights, ErrorSums, ForecastIntervals,
+    ForecastStrategy, GroupFallbackKind, GroupModelCard, IntervalMethod, IntervalScale,
+    LearningRateDecay, LossFunction, MODEL_FILE, MlflowTracking, ModelCard, ModelKind, ModelOrigin,
+    ModelPart, ModelShape, OnNonFinite, Predictor, ReconcileConfig, ReconcileMethod, SeriesCard,
     SeriesIntervalCard, SeriesIntervals, SeriesMethod, SeriesModelConfig, SeriesModelKind,
     StepModels, ThetaVariant, TrainConfig, TrainingDevice, TrainingStart, TrialComparison,
     check_accelerator, lightgbm_model, onnx_model,
 };
+pub use registry::FormatRegistry;

@@ -2,16 +2,13 @@
 
 use std::sync::Arc;
 
-use forebay_model::{Fault, Result, codes};
-use forebay_run::{ConnectorRegistry, ModelPredictor, ReadModelFile, Trainer};
-use forebay_storage::{Sink, Source};
-use serde_json::Value;
-
-use crate::arrow::ArrowSource;
-use crate::format::{
-    ConnectorConfig, ConnectorFormat, SinkFormat, SourceFormat, TrainerFormat, parse_config,
+use forebay_contract::{
+    ConnectorConfig, ConnectorFormat, ConnectorRegistry, ModelPredictor, ReadModelFile, Sink,
+    SinkFormat, Source, SourceFormat, Trainer, TrainerFormat, parse_config,
 };
-use crate::parquet::ParquetSource;
+use forebay_formats::{ArrowSource, ParquetSource};
+use forebay_model::{Fault, Result, codes};
+use serde_json::Value;
 
 type OpenSource = fn(&Value) -> Result<Arc<dyn Source>>;
 type OpenSink = fn(&Value) -> Result<Arc<dyn Sink>>;

@@ -38,6 +38,8 @@ pub use builder::{LabelHandle, PipelineBuilder, SinkHandle, SourceHandle, StepHa
 pub use forebay::Forebay;
 pub use forebay_analyze as analyze;
 pub use forebay_connectors as connectors;
+/// The sum of an output's rows, with the steps that removed and added some.
+pub use forebay_contract::OutputSum;
 pub use forebay_feed as feed;
 pub use forebay_model as model;
 pub use forebay_plan as plan;
@@ -188,8 +190,6 @@ pub use forebay_run::ModelReport;
 /// }
 /// ```
 pub use forebay_run::OutputReport;
-/// The sum of an output's rows, with the steps that removed and added some.
-pub use forebay_run::OutputSum;
 /// ```no_run
 /// use forebay::prelude::*;
 ///
@@ -335,13 +335,24 @@ pub use visible::{VisibleDataset, VisibleFile};
 
 /// Sessions, storage, and the traits of connectors.
 pub mod run {
+    pub use forebay_contract::{
+        BaselineReport, CategoryNumbers, ChunkIterator, ColumnImportance, ConnectorRegistry,
+        EncodedBatch, EncodedPiece, EnsembleCombination, FeatureFacts, FeedOrigin, FeedSource,
+        FileLayout, FileWriter, ForecastEnsemble, ForecastExpectation, ForecastFormat,
+        ForecastReconcile, GroupFallback, GroupTrainingReport, HORIZON_STEP, KeptTexts, KeyNumbers,
+        LabelKind, MissingKnown, ModelClasses, ModelPredictor, NaiveBaseline, NumberByKeys,
+        NumberExpr, OutputSum, PartContext, PartIndicators, PortableColumn, PortableMap,
+        PortableStep, PortableSteps, PredictConfig, PredictedRows, Predictions, ReadModelFile,
+        RowRuns, ScanRequest, Sink, Source, StepColumns, StepStrategy, TakePartFn, TargetChain,
+        TargetFunction, TargetStage, TextBuckets, TextIds, Trainer, TrainingContext,
+        TrainingOutput, TrainingReport, TrainingStartReport, WarmStart, WayBack, class_column,
+        is_pattern, literal_path, parse_refit, plain_path, prediction_fields, quantile_column,
+    };
     pub use forebay_run::*;
     pub use forebay_storage::{
-        AttemptOrigin, CacheStats, CancellationToken, ChunkIterator, EncodedBatch, EncodedPiece,
-        EpochReport, Event, EventListener, FileLayout, FileWriter, IgnoreEvents, MemoryBudget,
-        MetadataCache, RangeFetch, RowRuns, ScanRequest, Sink, Source, StorageClient,
-        StorageLocation, VersionedObject, literal_path, machine_bytes, plain_path, resident_bytes,
-        set_release_hook, time_disk_wait,
+        AttemptOrigin, CacheStats, CancellationToken, EpochReport, Event, EventListener,
+        IgnoreEvents, MemoryBudget, MetadataCache, RangeFetch, StorageClient, StorageLocation,
+        VersionedObject, machine_bytes, resident_bytes, set_release_hook, time_disk_wait,
     };
 }
 
@@ -391,12 +402,12 @@ pub mod extend {
     pub use forebay_connectors::{
         BuiltInConnectors, ComputeDevice, DeliveredBatch, DeviceStage, HostDevice, run_stage,
     };
+    pub use forebay_contract::{Sink, Source};
     pub use forebay_model::{
         Analyzer, AnalyzerInput, Finding, ScratchSpace, StateDecoder, StateEncoder, StringColumn,
         codes,
     };
     pub use forebay_plan::{AnalyzerRequest, BindScope, LoweredMap, MapOp, PlanOp};
-    pub use forebay_storage::{Sink, Source};
     pub use schemars;
     pub use serde;
     pub use serde_json;
@@ -420,13 +431,13 @@ pub mod prelude {
         SeriesModelConfig, SeriesModelKind, SinkFormat, SourceFormat, StrayQuotes, TextCompression,
         TextEncoding, TimeUnitPolicy, TrainConfig, TrainerFormat, TrainingDevice,
     };
+    pub use forebay_contract::{
+        EnsembleCombination, ForecastEnsemble, ForecastFormat, ForecastReconcile, PredictConfig,
+    };
     pub use forebay_model::{
         DataSplit, DayRule, DayRules, DuplicateRows, Fault, LateFacts, Pipeline, Result,
     };
     pub use forebay_plan::{ColumnSelector, ConfiguredTransform, Transform};
-    pub use forebay_run::{
-        EnsembleCombination, ForecastEnsemble, ForecastFormat, ForecastReconcile, PredictConfig,
-    };
     pub use forebay_transforms::{
         AccentPolicy, Aggregate, AggregateByTime, AggregateExpression, AggregateList,
         AggregateQuantile, AggregateTopK, AggregateWeightedMean, AggregateWeightedQuantile,

@@ -9,15 +9,18 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::{DataType, Field};
 use forebay_connectors::{MODEL_FILE, ModelCard, ModelPart, Predictor, lightgbm_model, onnx_model};
+use forebay_contract::{
+    ForecastFormat, HORIZON_STEP, ModelClasses, ModelPredictor, Predictions, TargetFunction,
+    TargetStage, prediction_fields,
+};
 use forebay_model::{
     ContentId, Fault, Interval, NodeInput, Pipeline, PipelineNode, PipelineSink, Result, codes,
 };
 use forebay_plan::{ConfiguredTransform, FUTURE_PART, TransformRegistry, unknown_column};
 use forebay_run::{
-    Artifact, ForecastColumns, ForecastFormat, ForecastRequest, HORIZON_STEP, LoadedModel,
-    Manifest, ModelClasses, ModelPredictor, PredictTransform, Predictions, RunReport, ServedRows,
-    ServingModel, ServingReference, Session, TargetFunction, TargetStage, output_root,
-    portable_artifact_steps, prediction_fields, target_stages,
+    Artifact, ForecastColumns, ForecastRequest, LoadedModel, Manifest, PredictTransform, RunReport,
+    ServedRows, ServingModel, ServingReference, Session, output_root, portable_artifact_steps,
+    target_stages,
 };
 use forebay_storage::{StorageClient, StorageLocation};
 use forebay_transforms::{SelectColumns, TargetTransform};

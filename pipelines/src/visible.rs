@@ -7,12 +7,13 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use forebay_connectors::{BuiltInConnectors, has_delta_log};
+use forebay_contract::{ConnectorRegistry, ScanRequest, Source, literal_path};
 use forebay_model::{
     Dataset, Fault, RelativePath, Result, Span, codes, encode_folder_value, encode_path_part,
     plain_batch,
 };
-use forebay_run::{ConnectorRegistry, DATA_SUFFIX, Manifest, OutputFile, output_root};
-use forebay_storage::{ScanRequest, Source, StorageClient, StorageLocation, literal_path};
+use forebay_run::{DATA_SUFFIX, Manifest, OutputFile, output_root};
+use forebay_storage::{StorageClient, StorageLocation};
 use serde::Serialize;
 use serde_json::json;
 

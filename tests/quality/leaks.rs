@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 
 use forebay::connectors::{BuiltInConnectors, trainers};
 use forebay::model::codes;
-use forebay::plan::{FeatureFacts, StepStrategy};
 use forebay::prelude::*;
-use forebay::run::{ConnectorRegistry, FeatureColumn, Trainer, TrainingContext, TrainingOutput};
+use forebay::run::{
+    ConnectorRegistry, FeatureColumn, FeatureFacts, StepStrategy, Trainer, TrainingContext,
+    TrainingOutput,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};

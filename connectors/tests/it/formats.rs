@@ -8,8 +8,8 @@ use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
 use arrow::datatypes::DataType;
 use forebay_connectors::{ConnectorFormat, CsvSource, FormatRegistry, JsonSink, JsonSource};
-use forebay_run::ConnectorRegistry;
-use forebay_storage::{ScanRequest, StorageClient};
+use forebay_contract::{ConnectorRegistry, ScanRequest};
+use forebay_storage::StorageClient;
 use serde_json::{Value, json};
 
 use crate::help::{assert_rows, chunks, keys, read, request, rows, source, whole, write};
@@ -306,7 +306,7 @@ fn hidden_names_do_not_count_and_patterns_choose() {
 fn the_same_rows_give_the_same_bytes() {
     for format in ["parquet", "arrow"] {
         let dir = tempfile::tempdir().unwrap();
-        let sink = forebay_run::ConnectorRegistry::sink(
+        let sink = forebay_contract::ConnectorRegistry::sink(
             &forebay_connectors::BuiltInConnectors,
             format,
             &json!({"path": "out"}),
@@ -420,7 +420,7 @@ fn configurations_are_completed_and_checked() {
             (format.schema)(&mut schemars::SchemaGenerator::default());
         }
     }
-    let fault = forebay_run::ConnectorRegistry::source(
+    let fault = forebay_contract::ConnectorRegistry::source(
         &forebay_connectors::BuiltInConnectors,
         "parqet",
         &json!({}),

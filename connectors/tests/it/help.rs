@@ -12,9 +12,9 @@ use arrow::array::{
 use arrow::compute::{cast, concat_batches};
 use arrow::datatypes::{Field, Schema};
 use forebay_connectors::BuiltInConnectors;
+use forebay_contract::{ConnectorRegistry, ScanRequest, Source};
 use forebay_model::{Chunk, Dataset, Result, logical_type};
-use forebay_run::ConnectorRegistry;
-use forebay_storage::{ScanRequest, Source, StorageClient};
+use forebay_storage::StorageClient;
 use serde_json::Value;
 
 /// Rows of every type that all formats know: one in seven is null, except for `id`.

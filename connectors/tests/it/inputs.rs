@@ -14,8 +14,9 @@ use arrow::datatypes::{DataType, Field, Schema, TimeUnit};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use bytes::Bytes;
 use datafusion::logical_expr::{col, lit};
+use forebay_contract::ScanRequest;
 use forebay_model::codes;
-use forebay_storage::{ScanRequest, StorageClient};
+use forebay_storage::StorageClient;
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::{ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
 use parquet::basic::Compression;
@@ -242,7 +243,7 @@ fn dates_are_written_as_dates() {
         &dates(-86_400_000)
     );
     // Arrow's dates in milliseconds are whole days, too.
-    let sink = forebay_run::ConnectorRegistry::sink(
+    let sink = forebay_contract::ConnectorRegistry::sink(
         &forebay_connectors::BuiltInConnectors,
         "parquet",
         &json!({"path": "out"}),

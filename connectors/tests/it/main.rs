@@ -19,7 +19,6 @@ mod memory;
 mod parquet;
 mod real;
 mod requests;
-mod ring;
 mod round_trips;
 mod s3;
 mod texts;

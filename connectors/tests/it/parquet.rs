@@ -8,8 +8,9 @@ use arrow::array::{
 };
 use arrow::datatypes::{DataType, Int32Type};
 use datafusion::prelude::{Expr, col, lit};
+use forebay_contract::{RowRuns, ScanRequest};
 use forebay_model::{Dataset, Span, codes};
-use forebay_storage::{RowRuns, ScanRequest, StorageClient};
+use forebay_storage::StorageClient;
 use parquet::arrow::ArrowWriter;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use serde_json::{Value, json};
@@ -524,7 +525,7 @@ fn strings_of_any_layout_are_written_alike() {
         Box::new(DataType::Utf8),
     ));
     let views = cast(DataType::Utf8View);
-    let sink = forebay_run::ConnectorRegistry::sink(
+    let sink = forebay_contract::ConnectorRegistry::sink(
         &forebay_connectors::BuiltInConnectors,
         "parquet",
         &json!({"path": "out"}),

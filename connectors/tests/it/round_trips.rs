@@ -12,11 +12,9 @@ use arrow::buffer::{NullBuffer, OffsetBuffer};
 use arrow::compute::{CastOptions, cast, cast_with_options};
 use arrow::datatypes::*;
 use forebay_connectors::BuiltInConnectors;
+use forebay_contract::{ConnectorRegistry, Sink, TableCommit, TableFile, TableScope, total_rows};
 use forebay_model::{Fault, FaultDomain, Result, TextRules, codes, logical_type};
-use forebay_run::ConnectorRegistry;
-use forebay_storage::{
-    IgnoreEvents, ScratchDir, Sink, StorageClient, TableCommit, TableFile, TableScope, total_rows,
-};
+use forebay_storage::{IgnoreEvents, ScratchDir, StorageClient};
 use serde_json::json;
 
 use crate::help::read;

@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use forebay_contract::{ConnectorRegistry, ScanRequest};
 use forebay_model::codes;
-use forebay_run::ConnectorRegistry;
-use forebay_storage::{ScanRequest, StorageClient};
+use forebay_storage::StorageClient;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto::Builder;
 use object_store::aws::AmazonS3Builder;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, Int64Array, RecordBatch, StringArray};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use forebay_connectors::BuiltInConnectors;
+use forebay_contract::ConnectorRegistry;
 use forebay_model::{Result, type_label};
-use forebay_run::ConnectorRegistry;
 use serde_json::{Value, json};
 
 use crate::help::{read, write};

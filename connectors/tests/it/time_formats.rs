@@ -12,9 +12,9 @@ use arrow::compute::kernels::cast_utils::Parser;
 use arrow::datatypes::{DataType, Date32Type, TimestampMicrosecondType};
 use datafusion::prelude::{Expr, col, lit};
 use forebay_connectors::{BuiltInConnectors, source_formats};
+use forebay_contract::{ConnectorRegistry, ScanRequest};
 use forebay_model::{BoundValue, Fault, codes};
-use forebay_run::ConnectorRegistry;
-use forebay_storage::{ScanRequest, StorageClient};
+use forebay_storage::StorageClient;
 use serde_json::{Value, json};
 
 use crate::help::{chunks, read, request, source, whole, write};

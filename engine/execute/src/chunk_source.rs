@@ -1,7 +1,7 @@
 //! Sources of chunks for ranges: the dataset itself, or prefetched chunks.
 
+use forebay_contract::ChunkIterator;
 use forebay_model::{Chunk, Result};
-use forebay_storage::ChunkIterator;
 use forebay_threads::{PrefetchReader, ReadTypes};
 
 /// A span of a scan.

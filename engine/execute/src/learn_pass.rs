@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use forebay_commit::{RetainedIds, StateStore};
+use forebay_contract::{ChunkIterator, ScanRequest};
 use forebay_model::{
     AnalyzerInput, AnyAnalyzer, AnyState, Chunk, ContentId, Fault, Finding, Pipeline, Result,
     ScratchSpace, catch_panic, codes,
@@ -14,7 +15,7 @@ use forebay_plan::{
     WindowBudget, with_stop_check,
 };
 use forebay_storage::failpoint::{reading, step};
-use forebay_storage::{ChunkIterator, Event, EventListener, ScanRequest, ScratchDir};
+use forebay_storage::{Event, EventListener, ScratchDir};
 use forebay_threads::lock;
 
 use crate::chunk_groups::ChunkGroups;

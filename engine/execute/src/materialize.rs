@@ -20,6 +20,7 @@ use datafusion::physical_plan::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::prelude::SessionContext;
 use forebay_cluster::{JoinBatchRows, QueryEnd, QueryRows, with_admitted_inputs};
+use forebay_contract::ScanRequest;
 use forebay_model::{
     Chunk, ContentId, Dataset, Fault, IdBuilder, Result, RowChange, catch_panic, codes,
     is_unsized_vector, logical_type,
@@ -28,7 +29,7 @@ use forebay_plan::{
     Carry, ColumnTap, FutureRowsOp, GatherBy, GatherOp, LowerGather, NodeFlow, OpChain, OpId,
     OpStream, PlanOp, RowCounts, WindowBudget, leaf_columns, query_plan, refuse_writing,
 };
-use forebay_storage::{Event, EventListener, MemoryBudget, ScanRequest, ScratchDir, StorageClient};
+use forebay_storage::{Event, EventListener, MemoryBudget, ScratchDir, StorageClient};
 use forebay_threads::{lock, poisoned_lock, start_scoped, start_thread};
 use futures::StreamExt;
 

@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
 use arrow::datatypes::SchemaRef;
+use forebay_contract::FileLayout;
 use forebay_model::{Result, column_bytes, plain_batch};
-use forebay_storage::{FileLayout, MemoryBudget};
+use forebay_storage::MemoryBudget;
 
 use crate::row_groups::{OpenRows, RowGroup};
 

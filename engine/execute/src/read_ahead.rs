@@ -4,8 +4,9 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
+use forebay_contract::{ChunkIterator, ScanRequest};
 use forebay_model::Result;
-use forebay_storage::{ChunkIterator, ScanRequest, StorageClient};
+use forebay_storage::StorageClient;
 use forebay_threads::lock;
 
 use crate::source_input::SourceInput;

@@ -9,11 +9,12 @@ use arrow::compute::{cast, concat, concat_batches};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::row::{RowConverter, SortField};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
+use forebay_contract::{EncodedBatch, FileLayout};
 use forebay_model::{
     Fault, Result, batch_of_rows, codes, column_bytes, encode_folder_value, encode_path_part,
     plain_bytes, take_batch,
 };
-use forebay_storage::{EncodedBatch, FileLayout, MemoryBudget};
+use forebay_storage::MemoryBudget;
 use hashbrown::HashMap;
 
 use crate::row_order::row_order;

@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use forebay_cluster::ShufflePlan;
+use forebay_contract::ScanRequest;
 use forebay_model::{ContentId, Dataset, Fault, FaultCode, Finding, Result};
 use forebay_plan::{
     AnalyzerId, BaseDataset, BaseId, Carry, ChainWindow, ColumnScan, OpChain, OpId, OpStream,
     Program, WindowRowOrder,
 };
-use forebay_storage::{MemoryBudget, ScanRequest};
+use forebay_storage::MemoryBudget;
 use forebay_threads::lock;
 
 use crate::sorted_outputs::SortedOutputs;

@@ -7,9 +7,10 @@ use std::sync::{Arc, Mutex};
 use arrow::datatypes::SchemaRef;
 use forebay_cluster::StageRef;
 use forebay_commit::{OutputFile, OutputWriter, Shard};
+use forebay_contract::{EncodedBatch, EncodedPiece, FileLayout, total_rows};
 use forebay_model::{AnalyzerInput, ContentId, Fault, Result, SeriesCounts, catch_panic};
 use forebay_plan::{Carry, RowCounts, WindowBudget};
-use forebay_storage::{EncodedBatch, EncodedPiece, Event, FileLayout, total_rows};
+use forebay_storage::Event;
 use forebay_threads::{FlushPool, OnComplete, WorkSharingPool, lock, poisoned_lock};
 
 use crate::chunk_source::{ChunkPrefetch, ReadMode, SpanRef};

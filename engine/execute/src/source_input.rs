@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use forebay_contract::Source;
 use forebay_model::Dataset;
-use forebay_storage::Source;
 
 /// A base dataset that can be read.
 #[derive(Clone)]

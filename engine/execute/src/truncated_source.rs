@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use arrow::array::BooleanArray;
 use arrow::compute::filter_record_batch;
+use forebay_contract::{ChunkIterator, ScanRequest, Source};
 use forebay_model::{
     BoundValue, Chunk, ContentId, Dataset, IdBuilder, Result, RowKeys, Span, TimeCutoff, ticks,
 };
-use forebay_storage::{ChunkIterator, ScanRequest, Source, StorageClient};
+use forebay_storage::StorageClient;
 
 use crate::source_input::SourceInput;
 

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use arrow::datatypes::SchemaRef;
 use forebay_commit::{OutputWriter, Shard};
+use forebay_contract::FileLayout;
 use forebay_model::{Result, catch_panic};
 use forebay_plan::{Carry, RowCounts};
-use forebay_storage::FileLayout;
 use forebay_threads::{OrderedAppender, lock, parallel_map, poisoned_lock, run_on_all};
 
 use crate::chunk_source::{ReadMode, SpanRef};

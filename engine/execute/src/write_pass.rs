@@ -9,9 +9,10 @@ use arrow::array::{AsArray, BooleanArray, RecordBatch};
 use arrow::compute::{and, filter_record_batch};
 use arrow::datatypes::{Field, Schema, SchemaRef};
 use forebay_commit::Shard;
+use forebay_contract::Sink;
 use forebay_model::{AnalyzerInput, Chunk, ContentId, Fault, Result, RowChange, catch_panic_at};
 use forebay_plan::{Carry, ColumnScan, ColumnTap, OpChain, RowCounts, SinkWork};
-use forebay_storage::{Event, EventListener, Sink};
+use forebay_storage::{Event, EventListener};
 
 use crate::chunk_source::{ReadMode, SpanRef};
 use crate::cluster_handle::ClusterHandle;

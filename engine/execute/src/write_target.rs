@@ -9,8 +9,9 @@ use forebay_commit::{
     Manifest, OutputWriter, Shard, StateStore, intact_shards, remove_directory, shard_directory,
     table_shard_directory, unique_shard_directory,
 };
+use forebay_contract::Sink;
 use forebay_model::{ContentId, Fault, RelativePath, Result, check_type_levels};
-use forebay_storage::{ScratchDir, Sink, StorageClient, StorageLocation};
+use forebay_storage::{ScratchDir, StorageClient, StorageLocation};
 use serde_json::{Value, json};
 
 use crate::interval_filter::IntervalFilter;

@@ -17,6 +17,7 @@ mod dataset;
 mod day_rules;
 mod debug_text;
 mod duplicates;
+mod duration;
 mod encoded_rows;
 mod fault;
 mod finding;
@@ -66,6 +67,7 @@ pub use dataset::{
 pub use day_rules::{DayRule, DayRules};
 pub use debug_text::without_debug_text;
 pub use duplicates::{DuplicateRows, SeriesCounts};
+pub use duration::parse_duration;
 pub use encoded_rows::decode_rows;
 pub use fault::{
     Fault, FaultCode, FaultDomain, FaultSite, RelatedPlace, Result, RetryAdvice, SpecLocation,

@@ -4,15 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::datatypes::{Schema, SchemaRef};
+use forebay_contract::TargetChain;
 use forebay_model::{
     ContentId, Finding, IdBuilder, Result, SpecLocation, is_unsized_vector, logical_type,
 };
 use forebay_window::SeriesLength;
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    AnalyzerRequest, MapOp, OpId, OpList, PlanOp, SeriesColumns, TargetChain, WindowDivision,
-};
+use crate::{AnalyzerRequest, MapOp, OpId, OpList, PlanOp, SeriesColumns, WindowDivision};
 
 /// Index into `BoundPipeline::asks`.
 pub type AnalyzerId = usize;

@@ -86,11 +86,6 @@ impl ColumnSelector {
     }
 }
 
-/// True for an item of a selection that stands for any number of columns.
-pub fn is_pattern(item: &str) -> bool {
-    item.contains('*') || item.starts_with("type:")
-}
-
 /// Beginning of a hint that lists columns.
 pub(crate) const COLUMNS_LIST: &str = "the columns are";
 

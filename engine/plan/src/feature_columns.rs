@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 
 use arrow::datatypes::{DataType, Schema};
+use forebay_contract::{FeatureFacts, is_pattern};
 use forebay_model::Pipeline;
 
-use crate::column_selector::{ColumnSelector, is_pattern};
-use crate::feature_facts::{FeatureFacts, ReaderFacts};
+use crate::column_selector::ColumnSelector;
+use crate::feature_facts::ReaderFacts;
 use crate::id_origins::ID_STEPS;
 use crate::learn_check::step_kind;
 use crate::{BoundPipeline, PlanOp};

@@ -10,10 +10,11 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, new_null_array};
 use arrow::compute::is_not_null;
 use arrow::datatypes::{DataType, Field, Schema};
+use forebay_contract::HORIZON_STEP;
 use forebay_model::{ContentId, Fault, IdBuilder, Result, SpecLocation, codes, is_unsized_vector};
 
 use crate::bind::PipelineBinder;
-use crate::hidden_columns::{FUTURE_ROW, HORIZON_STEP, KNOWN_UNTIL, source_column};
+use crate::hidden_columns::{FUTURE_ROW, KNOWN_UNTIL, source_column};
 use crate::{
     BaseDataset, BoundAnalyzer, BoundOp, BoundPipeline, FutureFlow, FutureRowsOp, GatherBy,
     GatherOp, MapOp, NodeFlow, OpId, OpList, OpStream, PlanOp, slice_for_columns,

@@ -1,10 +1,9 @@
 //! Columns that steps neither see nor drop.
 
+use forebay_contract::TARGET_PREFIX;
+
 /// Hidden column of rows of the future: the time up to which their series is known.
 pub const KNOWN_UNTIL: &str = "__future_known_until";
-
-/// Hidden column of rows of the future: how many steps they lie beyond that time, `UInt32`.
-pub const HORIZON_STEP: &str = "__future_step";
 
 /// Hidden Boolean column that is true in rows of the future.
 pub const FUTURE_ROW: &str = "__future_row";
@@ -24,6 +23,6 @@ pub fn request_column(name: &str) -> String {
 
 /// True if a column is hidden: steps neither see nor drop it.
 pub(crate) fn is_hidden(column: &str) -> bool {
-    let prefixes = [FUTURE_PREFIX, crate::PART_PREFIX, crate::TARGET_PREFIX];
+    let prefixes = [FUTURE_PREFIX, crate::PART_PREFIX, TARGET_PREFIX];
     prefixes.iter().any(|prefix| column.starts_with(prefix))
 }

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use arrow::datatypes::{Field, Schema};
+use forebay_contract::StepStrategy;
 use forebay_model::{
     DAY_NANOSECONDS, Fault, Pipeline, PipelineSink, PredictionLabel, Result, SpecLocation, codes,
     month_nanoseconds,
@@ -13,7 +14,7 @@ use forebay_window::SeriesLength;
 use crate::column_age::{AgeWalk, ColumnAges, WalkFocus};
 use crate::data_age::{AgeTrace, DataAge};
 use crate::feature_columns::{taken_columns, taken_of_step};
-use crate::feature_facts::{ReaderFacts, StepStrategy};
+use crate::feature_facts::ReaderFacts;
 use crate::label_horizon::LabelHorizon;
 use crate::step_columns::FEED_FORMAT;
 use crate::{

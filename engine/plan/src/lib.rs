@@ -72,7 +72,6 @@ mod pass;
 mod passed_columns;
 mod plan_size;
 mod portable;
-mod portable_map;
 mod program;
 mod query;
 mod query_age;
@@ -92,7 +91,6 @@ mod sql_text;
 mod step_columns;
 mod stop_check;
 mod strict_casts;
-mod target;
 mod time_literals;
 mod time_shift;
 mod transform;
@@ -117,7 +115,7 @@ pub use carry::{
     WindowRowOrder,
 };
 pub use chain::{ChainContext, ChainWindow, ColumnTap, JoinsMet, OpChain, RowCounts};
-pub use column_selector::{ColumnSelector, is_pattern, unknown_column};
+pub use column_selector::{ColumnSelector, unknown_column};
 pub use column_units::{UnitMismatch, changed_by, computed_by, unit_mismatch};
 pub use expectation::{
     DriftBaseline, DriftRule, Expectation, ExpectationJudge, ExpectationOutcome, ExpectationPolicy,
@@ -128,11 +126,11 @@ pub use explain::{
     ExplainWindow, PassReuse,
 };
 pub use feature_columns::{id_columns, is_ids, is_number, taken_columns};
-pub use feature_facts::{FeatureFacts, FeedFacts, ReaderFacts, StepStrategy};
+pub use feature_facts::{FeedFacts, ReaderFacts};
 pub use fuse::fuse_learn_into_write;
 pub use future::{FUTURE_PART, future_streams};
 pub use gather_columns::leaf_columns;
-pub use hidden_columns::{FUTURE_ROW, HORIZON_STEP, KNOWN_UNTIL, request_column, source_column};
+pub use hidden_columns::{FUTURE_ROW, KNOWN_UNTIL, request_column, source_column};
 pub use hidden_nulls::{HiddenNulls, NullValue, hidden_nulls};
 pub use history::{HistoryBuckets, SourceHistory, needed_history};
 pub use id_origins::{ID_STEPS, scaled_ids, unordered_ids};
@@ -162,11 +160,7 @@ pub use operation_id::{join_id, operation_id, ops_before_join};
 pub use pass::{
     AnalyzerLane, ColumnScan, LearnWork, Pass, PassWork, ScanStream, SinkWork, needed_ops,
 };
-pub use portable::{PortableColumn, PortableStep, PortableSteps, portable_steps};
-pub use portable_map::{
-    CategoryNumbers, KeptTexts, KeyNumbers, NumberByKeys, NumberExpr, PartIndicators, PortableMap,
-    TextBuckets, TextIds, WayBack,
-};
+pub use portable::portable_steps;
 pub use program::{IsKnown, Program, compile, compile_analyzers};
 pub use query::{INTEGER_SUM, refuse_writing};
 pub use refit::StepRefit;
@@ -180,13 +174,8 @@ pub use split_check::{SplitCheck, check_split};
 pub use sql::{CompiledExpression, SqlCompiler};
 pub use sql_names::{FOREIGN_FUNCTIONS, ForeignFunction, sql_functions};
 pub use sql_text::{SqlPiece, SqlValue, sql_literal, sql_name, sql_text};
-pub use step_columns::{
-    FEED_FORMAT, StepColumns, check_recursive, check_recursive_label, step_columns,
-};
+pub use step_columns::{FEED_FORMAT, check_recursive, check_recursive_label, step_columns};
 pub use stop_check::{CheckStop, check_stop, with_stop_check};
-pub use target::{
-    TARGET_PREFIX, TargetChain, TargetFunction, TargetStage, parameter_columns, row_parameters,
-};
 pub use time_shift::{TimeShift, cast_shift};
 pub use transform::{
     BindScope, FutureRowsFacts, HeldRows, LearningFilter, StepChange, StepFacts, Transform,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, RecordBatch, UInt32Array};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::logical_expr::{Expr, LogicalPlan};
+use forebay_contract::{NumberExpr, PortableMap, TargetStage, WayBack};
 use forebay_model::{
     AnyAnalyzer, ContentId, DuplicateRows, Finding, GroupBy, Result, RowChange, common_zoned_type,
 };
@@ -14,8 +15,6 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::expectation::Expectation;
-use crate::portable_map::{NumberExpr, PortableMap, WayBack};
-use crate::target::TargetStage;
 use crate::time_shift::TimeShift;
 use crate::tried_casts::TriedCasts;
 
@@ -986,7 +985,7 @@ pub struct FutureRowsOp {
     /// Counts the series.
     pub count: CountSeries,
     /// Makes the rows, with the hidden columns [`KNOWN_UNTIL`](crate::KNOWN_UNTIL) and
-    /// [`HORIZON_STEP`](crate::HORIZON_STEP).
+    /// [`HORIZON_STEP`](forebay_contract::HORIZON_STEP).
     pub rows: LowerRows,
     /// Makes those of the rows that continue some of the series.
     pub rows_of_series: RowsOfSeries,

@@ -4,54 +4,21 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use arrow::datatypes::Field;
+use forebay_contract::{PortableColumn, PortableMap, PortableStep, PortableSteps};
 use forebay_model::{Fault, Finding, Result, codes};
 
 use crate::hidden_columns::is_hidden;
-use crate::{
-    AnalyzerId, BoundOp, BoundPipeline, MapOp, OpStream, PlanOp, PortableMap, slice_for_columns,
-};
+use crate::{AnalyzerId, BoundOp, BoundPipeline, MapOp, OpStream, PlanOp, slice_for_columns};
 
-/// One step on the way from inputs to the columns of a model.
-#[derive(Debug, Clone)]
-pub enum PortableStep {
-    /// Columns under new names, all at once: (old name, new name)
-    Rename(Vec<(String, String)>),
-    /// A column that is computed
-    Compute(PortableColumn),
-}
-
-/// A computed column.
-#[derive(Debug, Clone)]
-pub struct PortableColumn {
-    /// The columns that are read: one, or the keys of a look-up
-    pub reads: Vec<String>,
-    /// The column that is written
-    pub output: Field,
-    /// The computation
-    pub map: PortableMap,
-}
-
-/// Everything between raw columns and the columns of a model.
-#[derive(Debug, Clone, Default)]
-pub struct PortableSteps {
-    /// Columns of the source, and results of windows, of functions of series and of joins, which other runtimes do not
-    /// compute
-    pub inputs: Vec<Field>,
-    /// In their order
-    pub steps: Vec<PortableStep>,
-}
-
-impl PortableSteps {
-    /// Makes inputs of those columns of an operation that are needed.
-    fn add_inputs<'f>(
-        &mut self,
-        needed: &mut BTreeSet<String>,
-        writes: impl Iterator<Item = &'f Field>,
-    ) {
-        for field in writes {
-            if needed.remove(field.name()) {
-                self.inputs.push(field.clone());
-            }
+/// Makes inputs of those columns of an operation that are needed.
+fn add_inputs<'f>(
+    portable: &mut PortableSteps,
+    needed: &mut BTreeSet<String>,
+    writes: impl Iterator<Item = &'f Field>,
+) {
+    for field in writes {
+        if needed.remove(field.name()) {
+            portable.inputs.push(field.clone());
         }
     }
 }
@@ -114,9 +81,9 @@ fn add_step(
             needed.extend(renamed.iter().map(|(old, _)| old.clone()));
             portable.steps.push(PortableStep::Rename(renamed));
         }
-        PlanOp::Window(window) => portable.add_inputs(needed, window.writes.iter()),
-        PlanOp::Series(series) => portable.add_inputs(needed, series.writes.iter()),
-        PlanOp::Join(join) => portable.add_inputs(needed, join.writes()),
+        PlanOp::Window(window) => add_inputs(portable, needed, window.writes.iter()),
+        PlanOp::Series(series) => add_inputs(portable, needed, series.writes.iter()),
+        PlanOp::Join(join) => add_inputs(portable, needed, join.writes()),
         PlanOp::Keep(_) => {}
         PlanOp::Expand(_) | PlanOp::Gather(_) => return Err(not_portable(op)),
     }

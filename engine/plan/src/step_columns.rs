@@ -1,23 +1,12 @@
 //! Number of steps ahead for which each column is known: a model for one step of the horizon takes
 //! more columns than a model for all of it.
 
-use std::collections::BTreeMap;
-
+use forebay_contract::{StepColumns, StepStrategy};
 use forebay_model::{Fault, Pipeline, PredictionLabel, Result, codes, type_words};
 
 use crate::column_age::ColumnAges;
-use crate::feature_facts::StepStrategy;
 use crate::label_horizon::LabelHorizon;
 use crate::{BoundPipeline, FutureFlow, NodeFlow, changed_by, unknown_column};
-
-/// The columns of a step with rows of the future, by how many steps ahead they are known.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StepColumns {
-    /// Steps of the horizon.
-    pub steps: u64,
-    /// The last step for which each column is known; 0 where it is not even for the first.
-    pub known: BTreeMap<String, u64>,
-}
 
 /// Format of a sink that stands for the rows of a feed. It is never written.
 pub const FEED_FORMAT: &str = "feed";

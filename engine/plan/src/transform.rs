@@ -5,13 +5,12 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use arrow::datatypes::{Field, Schema, SchemaRef};
+use forebay_contract::TargetChain;
 use forebay_model::{Fault, Result, type_words};
 use serde_json::Value;
 
 use crate::column_selector::unknown_column;
-use crate::{
-    ColumnSelector, CompiledExpression, FutureFlow, PlanOp, SeriesColumns, SqlCompiler, TargetChain,
-};
+use crate::{ColumnSelector, CompiledExpression, FutureFlow, PlanOp, SeriesColumns, SqlCompiler};
 
 /// A kind of step. Its value is its configuration; [`Transform::bind`] translates it into operations over given
 /// columns. One operation per output column allows unneeded columns to be skipped.

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use forebay_contract::batch_facts;
 use forebay_feed::FeedConfig;
 use forebay_model::{Dataset, Pipeline, Result};
 use forebay_plan::{BoundPipeline, FeedFacts, PartialBinding, ReaderFacts, bind, bind_all};
 
-use crate::feature_facts::batch_facts;
 use crate::session::Session;
 
 impl Session {

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use forebay_commit::AttemptFence;
+use forebay_contract::{ChunkIterator, ScanRequest, Source, SourceWrapper};
 use forebay_model::{Result, Span, catch_panic};
-use forebay_storage::{
-    CancellationToken, ChunkIterator, ScanRequest, Source, SourceWrapper, StorageClient,
-};
+use forebay_storage::{CancellationToken, StorageClient};
 
 /// A source that stops once the run is cancelled: no pass outlives its rows by much.
 #[derive(Debug)]

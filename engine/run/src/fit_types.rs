@@ -10,12 +10,13 @@ use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions, ma
 use arrow::compute::{CastOptions, SortOptions, cast_with_options};
 use arrow::datatypes::{DataType, Field, Float32Type, Float64Type, Schema};
 use arrow::util::display::array_value_to_string;
+use forebay_contract::{ChunkIterator, ScanRequest, Source, SourceWrapper};
 use forebay_execute::SourceInput;
 use forebay_model::{
     Chunk, Fault, PipelineSource, Result, Span, TextRules, codes, logical_type, plain_integers,
     type_words,
 };
-use forebay_storage::{ChunkIterator, ScanRequest, Source, SourceWrapper, StorageClient};
+use forebay_storage::StorageClient;
 use serde_json::{Map, Value};
 
 use crate::serving_inputs::retyped_field;

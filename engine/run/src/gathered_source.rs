@@ -6,8 +6,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use forebay_contract::{ChunkIterator, RowRuns, ScanRequest, Source};
 use forebay_model::{ContentId, Dataset, FileRange, IdBuilder, Result, Span};
-use forebay_storage::{ChunkIterator, RowRuns, ScanRequest, Source, StorageClient};
+use forebay_storage::StorageClient;
 
 /// Sets fingerprints of the pieces of a gathered dataset that follow from the gather's id, and
 /// returns a source that reads them.

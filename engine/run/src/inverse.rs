@@ -7,11 +7,9 @@ use arrow::array::{Array, ArrayRef, AsArray, Float64Array, RecordBatch, StringAr
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Float64Type, Int64Type, Schema};
 use forebay_commit::Artifact;
+use forebay_contract::{NumberExpr, PortableMap, PortableStep, PortableSteps, WayBack};
 use forebay_model::{Fault, Result, codes};
-use forebay_plan::{
-    NumberExpr, PortableMap, PortableStep, PortableSteps, SqlCompiler, TransformRegistry, WayBack,
-    unknown_column,
-};
+use forebay_plan::{SqlCompiler, TransformRegistry, unknown_column};
 
 use crate::portable_artifact::portable_artifact_steps;
 use crate::serving::served_node;

@@ -6,8 +6,9 @@ use std::path::Path;
 
 use arrow::array::RecordBatchReader;
 use forebay_commit::KEPT_TABLES;
+use forebay_contract::literal_path;
 use forebay_model::{ContentId, Fault, IdBuilder, Result, codes};
-use forebay_storage::{ScratchDir, literal_path};
+use forebay_storage::ScratchDir;
 use parquet::arrow::ArrowWriter;
 use parquet::basic::Compression;
 use parquet::errors::ParquetError;

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::compute::{cast, concat_batches};
 use arrow::datatypes::{DataType, Float64Type};
+use forebay_contract::FeedSource;
 use forebay_feed::{
     BatchFeatures, CategoricalType, DenseType, FeatureField, Feed, FeedBatch, FeedConfig,
     InspectBatch, PartRole, RemainderPolicy, SampleOrder,
@@ -14,7 +15,6 @@ use forebay_model::{Fault, Pipeline, Result, SpecLocation, codes};
 use forebay_plan::BoundPipeline;
 use forebay_storage::{Event, EventListener};
 
-use crate::feed::FeedSource;
 use crate::feed::features::choose_features;
 use crate::feed::feed_rows;
 use crate::preview_options::PreviewOptions;

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use forebay_commit::Manifest;
 use forebay_model::{
     DAY_NANOSECONDS, Fault, Interval, Pipeline, PipelineSource, Result, TimeLength, codes,
+    parse_duration,
 };
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Span, Timestamp};
 
-use crate::deadline::parse_duration;
 use crate::session::Session;
 
 impl Session {

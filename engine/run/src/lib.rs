@@ -11,24 +11,22 @@ mod cancellable_source;
 mod carried;
 mod carried_run;
 mod column_origins;
-mod connector_registry;
 mod day_report;
 mod deadline;
 mod degradation;
 mod executor;
 mod expectations;
 mod explain;
-mod feature_facts;
 mod feed;
 mod fit_types;
 mod function_check;
 mod gathered_source;
 mod id_features;
+mod intermediate_files;
 mod inverse;
 mod inverse_step;
 mod kept_table;
 mod label_copies;
-mod label_kind;
 mod late_data;
 mod leak_check;
 mod learning_filters;
@@ -36,7 +34,6 @@ mod model_place;
 mod null_checks;
 mod numbering;
 mod output_overlap;
-mod part_context;
 mod pass_interval;
 mod portable_artifact;
 mod predict;
@@ -72,7 +69,6 @@ mod step_rows;
 mod tables;
 mod task;
 mod text_types;
-mod trainer;
 mod training;
 mod training_cadence;
 mod training_checks;
@@ -93,11 +89,9 @@ pub use backtest::{
     StepTotal,
 };
 pub use column_origins::SinkColumns;
-pub use connector_registry::ConnectorRegistry;
 pub use day_report::{DayProblem, DayReport};
-pub use deadline::{DeadlineSpec, RunCost, parse_duration};
+pub use deadline::{DeadlineSpec, RunCost};
 pub use expectations::ExpectationReport;
-pub use feed::{FeedOrigin, FeedSource};
 pub use forebay_cluster::{
     Cluster, ClusterOptions, ClusterSecurity, ClusterSize, ClusterStatus, ClusterToken, EndedTask,
     LocalProcesses, LocalWorkers, RunCredentials, TaskCounts, TaskListener, TaskOutcome, TaskTally,
@@ -113,28 +107,19 @@ pub use forebay_feed::{
     DetailedFeature, FeatureColumn, FeedCache, FeedConfig, FeedOrder, FeedSeries, MixSource,
 };
 pub use forebay_model::Interval;
-pub use forebay_plan::{
-    CategoryNumbers, FeatureFacts, HORIZON_STEP, KeptTexts, KeyNumbers, NumberByKeys, NumberExpr,
-    PartIndicators, PortableColumn, PortableMap, PortableStep, PortableSteps, StepColumns,
-    StepStrategy, TargetFunction, TargetStage, TextBuckets, TextIds, is_pattern,
-};
 pub use forebay_storage::DriftMeasures;
 pub use function_check::CheckedFunction;
 pub use inverse::InverseColumns;
 pub use inverse_step::InverseRequest;
-pub use label_kind::LabelKind;
 pub use leak_check::{
     CutoffChoice, CutoffReport, LeakReport, LeakedColumn, RowMismatch, ScrambledSource,
     SinkComparison,
 };
-pub use part_context::PartContext;
 pub use portable_artifact::{portable_artifact_steps, target_stages};
 pub use predict::{
-    EnsembleCombination, EnsembleMember, EnsembleReport, ForecastColumns, ForecastEnsemble,
-    ForecastExamples, ForecastExpectation, ForecastFormat, ForecastLayout, ForecastPoint,
-    ForecastReconcile, LoadedModel, MissingKnown, ModelClasses, ModelPredictor, PredictConfig,
-    PredictTransform, PredictedRows, Predictions, ReconcileReport, SeriesExample, SeriesKey,
-    SeriesPoint, class_column, prediction_fields, quantile_column,
+    EnsembleMember, EnsembleReport, ForecastColumns, ForecastExamples, ForecastLayout,
+    ForecastPoint, LoadedModel, PredictTransform, ReconcileReport, SeriesExample, SeriesKey,
+    SeriesPoint, bounded_predictions,
 };
 pub use preview::Preview;
 pub use preview_options::PreviewOptions;
@@ -143,12 +128,9 @@ pub use profile::{
     DriftReport, FrequentValue, HistogramBin, LearnedProfile, LengthProfile, NumericProfile,
     ProfileOptions, SeriesProfile, TimeProfile, compare_profiles,
 };
-pub use refit::parse_refit;
 pub use report::{
-    BaselineReport, ColumnImportance, ContinuedReport, DeadlineOutcome, ForecastReport,
-    FutureReport, GroupFallback, GroupTrainingReport, LeftOutReport, ModelReport, NaiveBaseline,
-    OriginColumn, OutputColumn, OutputReport, OutputSum, PassReport, RunReport, TrainingReport,
-    TrainingStartReport,
+    ContinuedReport, DeadlineOutcome, ForecastReport, FutureReport, LeftOutReport, ModelReport,
+    OriginColumn, OutputColumn, OutputReport, PassReport, RunReport,
 };
 pub use run_record::{
     RecordedDeadline, RecordedFault, RecordedModel, RecordedOutput, RecordedPass, RecordedRule,
@@ -162,6 +144,5 @@ pub use serving::{
 pub use session::{Session, SessionOptions};
 pub use step_rows::StepRows;
 pub use task::{RowStream, Task};
-pub use trainer::{ReadModelFile, TakePartFn, Trainer, TrainingContext, TrainingOutput, WarmStart};
 pub use training_tracker::{TrackedRun, TrackedTrainings, TrainingTracker};
 pub use worker_server::WorkerServer;

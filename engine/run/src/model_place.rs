@@ -1,11 +1,11 @@
 //! Locations of models, and the ids of models there.
 
 use forebay_commit::{StateStore, output_root};
+use forebay_contract::Trainer;
 use forebay_model::{ContentId, IdBuilder, Pipeline, PipelineSink, Result};
 use forebay_storage::StorageLocation;
 
 use crate::session::Session;
-use crate::trainer::Trainer;
 
 /// Location of the model of a training.
 pub(crate) fn model_location(

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use forebay_contract::plain_path;
 use forebay_model::{Dataset, Fault, Pipeline, PipelineSink, Result, codes};
-use forebay_storage::{StorageClient, StorageLocation, plain_path, shell_path_hint};
+use forebay_storage::{StorageClient, StorageLocation, shell_path_hint};
 
 /// Refuses two sinks in one directory, sinks in a directory from which a source reads, and sources
 /// that read the output of a sink: the next run would read its own output. `paths` are those that

@@ -1,8 +1,9 @@
 //! Steps of an artifact in terms that other runtimes have.
 
 use forebay_commit::Artifact;
+use forebay_contract::{PortableSteps, TargetStage};
 use forebay_model::{Fault, Result, codes};
-use forebay_plan::{PortableSteps, SqlCompiler, TargetStage, TransformRegistry, portable_steps};
+use forebay_plan::{SqlCompiler, TransformRegistry, portable_steps};
 
 use crate::learning_filters::without_learning_filters;
 

@@ -6,15 +6,14 @@ use std::sync::Arc;
 use arrow::array::{RecordBatch, RecordBatchOptions, new_null_array};
 use arrow::datatypes::{Field, Schema};
 use forebay_commit::Artifact;
+use forebay_contract::{ChunkIterator, ScanRequest, Source, SourceWrapper};
 use forebay_execute::SourceInput;
 use forebay_model::{Chunk, Dataset, Fault, Pipeline, PipelineSource, Result, Span, codes};
 use forebay_plan::{
     BaseDataset, BoundPipeline, FUTURE_PART, GatherBy, NeededColumns, NodeFlow, OpId, OpStream,
     PlanOp, all_columns, base_column, part_column, slice_for_columns,
 };
-use forebay_storage::{
-    ChunkIterator, Event, MetadataCache, ScanRequest, Source, SourceWrapper, StorageClient,
-};
+use forebay_storage::{Event, MetadataCache, StorageClient};
 
 use crate::served_columns::{OptionalColumn, OptionalColumns, ServedInputs};
 use crate::session::Session;

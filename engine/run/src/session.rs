@@ -9,6 +9,7 @@ use forebay_commit::{
     Artifact, AttemptFence, Manifest, StateLease, StateStore, check_name_lengths, output_root,
     try_writing,
 };
+use forebay_contract::{ConnectorRegistry, Sink, Source};
 use forebay_execute::{FOLDER_BYTES_MAX, IntervalFilter, RunState, SourceInput, truncate_at};
 use forebay_model::{
     BATCH_ROWS_DEFAULT, ContentId, DataSplit, Dataset, Fault, Interval, Pipeline, PipelineSink,
@@ -21,14 +22,13 @@ use forebay_plan::{
 use forebay_setters::Setters;
 use forebay_storage::{
     BackgroundTasks, CancellationToken, Event, EventListener, MemoryBudget, MetadataCache,
-    ScratchDir, Sink, Source, StorageClient, StorageLocation, machine_bytes, metadata_cache_id,
+    ScratchDir, StorageClient, StorageLocation, machine_bytes, metadata_cache_id,
 };
 use jiff::{Timestamp, Zoned};
 
 use crate::backfill_turn::BackfillTurn;
 use crate::cancellable_source::CancellableSource;
 use crate::carried_run::CarriedRun;
-use crate::connector_registry::ConnectorRegistry;
 use crate::deadline::{CostHistory, DeadlineMonitor, DeadlineSpec};
 use crate::output_overlap;
 use crate::pass_interval::{PassInterval, interval_pass_id};

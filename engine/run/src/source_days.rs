@@ -7,12 +7,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use arrow::datatypes::{DataType, Field};
+use forebay_contract::ScanRequest;
 use forebay_execute::SourceInput;
 use forebay_model::{
     BoundValue, ColumnClock, ColumnExtent, ContentId, Dataset, DayRule, Fault, FileContent,
     FileRange, Interval, Pipeline, PipelineSource, Result, codes, ticks,
 };
-use forebay_storage::{ScanRequest, StorageClient};
+use forebay_storage::StorageClient;
 use jiff::Timestamp;
 
 use crate::day_report::{DayProblem, DayReport};

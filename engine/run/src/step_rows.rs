@@ -6,15 +6,16 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use forebay_commit::Artifact;
+use forebay_contract::{ChunkIterator, ConnectorRegistry, ScanRequest, Source};
 use forebay_model::{
     DayRules, Fault, NodeInput, Pipeline, PipelineNode, PipelineSink, PipelineSource, Result, Span,
     Step, codes, plain_batch,
 };
 use forebay_plan::{StepChange, TransformRegistry};
-use forebay_storage::{ChunkIterator, ScanRequest, ScratchDir, Source};
+use forebay_storage::ScratchDir;
 use serde_json::Value;
 
-use crate::connector_registry::{ConnectorRegistry, IntermediateFiles};
+use crate::intermediate_files::IntermediateFiles;
 use crate::profile::{DatasetProfile, ProfileOptions};
 use crate::report::RunReport;
 use crate::served_rows::ServedRows;

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use arrow::datatypes::{Schema, SchemaRef};
+use forebay_contract::{FileLayout, Sink};
 use forebay_model::{Fault, Pipeline, Result, check_type_levels};
 use forebay_plan::{BaseDataset, BoundPipeline};
-use forebay_storage::{FileLayout, Sink};
 
 use crate::session::Session;
 use crate::sink_schema::table_schema;

@@ -12,12 +12,16 @@ use forebay_commit::{
     Artifact, Manifest, OutputFile, ReuseDecision, Shard, StateStore, record_is_intact,
     shard_directory, unique_shard_directory, visible_location,
 };
+use forebay_contract::{
+    BaselineReport, FeedSource, StepColumns, StepStrategy, TakePartFn, Trainer, TrainingContext,
+    TrainingReport, TrainingServices,
+};
 use forebay_feed::{FeedConfig, FeedOrder, ORDER_VERSION};
 use forebay_model::{
     ContentId, Fault, IdBuilder, Interval, Pipeline, PipelineSink, RelativePath, Result,
     ScratchSpace, codes,
 };
-use forebay_plan::{StepColumns, StepRefit, StepStrategy, step_columns, unit_mismatch};
+use forebay_plan::{StepRefit, step_columns, unit_mismatch};
 use forebay_storage::failpoint::step;
 use forebay_storage::{BackgroundTasks, Event, StorageLocation};
 use serde_json::{Value, json};
@@ -25,14 +29,13 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use crate::deadline::DeadlineMonitor;
 use crate::executor::RunExecutor;
-use crate::feed::FeedSource;
+use crate::feed::selected_blocks::rows_of_blocks;
 use crate::label_copies::{copy_warning, label_copies};
 use crate::model_place::{place_of, publication_id};
 use crate::predict::{accepts_missing, declared_horizon};
 use crate::previous_artifact::PreviousArtifact;
-use crate::report::{BaselineReport, ModelReport, PassReport, TrainingReport};
+use crate::report::{ModelReport, PassReport};
 use crate::session::Session;
-use crate::trainer::{TakePartFn, Trainer, TrainingContext, TrainingServices};
 use crate::training_cadence::{HeldModel, TrainingCadence, TrainingCadences};
 use crate::training_checks::label_column;
 use crate::training_run::TrainingRun;
@@ -517,7 +520,7 @@ impl TrainingRun<'_> {
             "learned": trained.learned,
         });
         if keeps_history {
-            record["blocks"] = json!(rows.rows_of_blocks());
+            record["blocks"] = json!(rows_of_blocks(&rows));
         }
         if let Some(cadence) = self.cadence {
             record["cadence"] = cadence.record();
@@ -689,7 +692,7 @@ impl TrainingRun<'_> {
             let config = FeedConfig {
                 cache: None,
                 missing_numbers: false,
-                ..feed.config_of().clone()
+                ..feed.config.clone()
             };
             id.json(&json!([feed.features, config, ORDER_VERSION]));
         }

@@ -11,6 +11,7 @@ use forebay_commit::{
     Artifact, EarlierFit, FitHistory, FitRange, Manifest, ReuseDecision, StateStore,
     record_is_intact,
 };
+use forebay_contract::{Trainer, TrainingReport};
 use forebay_execute::SourceInput;
 use forebay_model::{
     ContentId, IdBuilder, Interval, Pipeline, PipelineNode, PipelineSink, RefitPolicy, Result,
@@ -26,9 +27,7 @@ use crate::model_place::{model_location, publication_id};
 use crate::predict::accepts_missing;
 use crate::previous_artifact::PreviousArtifact;
 use crate::refit::{RefitContext, base_sources, reason_to_refit};
-use crate::report::TrainingReport;
 use crate::session::Session;
-use crate::trainer::Trainer;
 
 /// Reason for the first training.
 const FIRST: &str = "no earlier run had trained it";

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use forebay_commit::{Manifest, output_root, try_writing};
+use forebay_contract::StepStrategy;
 use forebay_feed::FeedConfig;
 use forebay_model::{Dataset, Fault, Pipeline, PipelineSink, Result, codes};
 use forebay_plan::{
-    BoundPipeline, NodeFlow, StepStrategy, UnitMismatch, check_recursive, step_columns,
-    unit_mismatch, unknown_column,
+    BoundPipeline, NodeFlow, UnitMismatch, check_recursive, step_columns, unit_mismatch,
+    unknown_column,
 };
 
 use crate::feed::features::check_feed;

@@ -7,8 +7,8 @@
 use forebay_model::{DataSplit, NodeInput, Pipeline, PipelineSink, Result};
 use forebay_plan::{BaseDataset, BoundPipeline, ExplainTraining, training_input_name};
 
-use crate::connector_registry::IntermediateFiles;
 use crate::feed::late_steps::shared_operations;
+use crate::intermediate_files::IntermediateFiles;
 use crate::session::Session;
 use crate::training::training_parts;
 use crate::training_cadence::TrainingNeeds;

@@ -3,13 +3,13 @@
 
 use std::collections::BTreeMap;
 
+use forebay_contract::Trainer;
 use forebay_feed::FeatureField;
 use forebay_model::{Fault, Pipeline, PipelineSink, Result, codes};
 use forebay_plan::BoundPipeline;
 
 use crate::feed::features::choose_features;
 use crate::session::Session;
-use crate::trainer::Trainer;
 use crate::training_checks::label_column;
 
 /// A list of features of a training.

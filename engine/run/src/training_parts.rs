@@ -3,10 +3,10 @@
 use arrow::buffer::Buffer;
 use forebay_cluster::{TaskEvent, TaskKind, TaskSpec, TrainSpec};
 use forebay_commit::StateStore;
+use forebay_contract::TakePartFn;
 use forebay_model::{ContentId, Fault, IdBuilder, Result};
 use forebay_storage::ScratchDir;
 
-use crate::trainer::TakePartFn;
 use crate::training_run::TrainingRun;
 
 impl TrainingRun<'_> {

@@ -10,17 +10,15 @@ use forebay_commit::{
     Artifact, EarlierFit, FitHistory, FitRange, LearnedFinding, Manifest, ReuseDecision,
     record_is_intact,
 };
+use forebay_contract::{FeedSource, Trainer, TrainingStartReport, WarmStart};
 use forebay_feed::BatchFeatures;
 use forebay_model::{ContentId, IdBuilder, Interval, PipelineNode, Result, TimeCutoff};
 use forebay_storage::StorageLocation;
 use serde_json::Value;
 
-use crate::feed::FeedSource;
-use crate::feed::selected_blocks::{BlockSelection, SelectedRows};
+use crate::feed::selected_blocks::{BlockSelection, SelectedRows, select_blocks};
 use crate::model_place::publication_id;
-use crate::report::TrainingStartReport;
 use crate::session::Session;
-use crate::trainer::{Trainer, WarmStart};
 use crate::training_run::TrainingRun;
 
 /// The model of the run before.
@@ -205,7 +203,8 @@ impl TrainingRun<'_> {
             replay: warm.replay,
             seed: earlier_id,
         };
-        let Some((selected, SelectedRows { new, replayed, all })) = rows.select(&selection) else {
+        let Some((selected, SelectedRows { new, replayed, all })) = select_blocks(rows, &selection)
+        else {
             return Ok(from_nothing(
                 "sequences of rows are trained on as a whole".to_owned(),
             ));

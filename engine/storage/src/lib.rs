@@ -1,9 +1,8 @@
-//! Storage: object stores with retries and caches, the traits of connectors, events, cancellation, fail points,
+//! Storage: object stores with retries and caches, events, cancellation, fail points,
 //! and the accounting of memory and temporary files.
 
 mod background;
 mod cancellation;
-mod connector;
 mod events;
 pub mod failpoint;
 mod io;
@@ -16,16 +15,11 @@ mod runtime;
 pub mod scratch;
 mod shell_path;
 mod small_file;
-mod table_log;
 pub mod timestamp;
 mod web;
 
 pub use background::{BackgroundTask, BackgroundTasks};
 pub use cancellation::CancellationToken;
-pub use connector::{
-    ChunkIterator, EncodedBatch, EncodedPiece, FileLayout, FileWriter, RowRuns, ScanRequest, Sink,
-    Source, SourceWrapper, literal_path, plain_path, total_rows,
-};
 pub use events::{
     AttemptOrigin, DriftMeasures, EpochReport, Event, EventListener, IgnoreEvents, TrainingUnit,
 };
@@ -45,5 +39,4 @@ pub use runtime::start_runtime;
 pub use scratch::ScratchDir;
 pub use shell_path::shell_path_hint;
 pub use small_file::{read_small_file, read_small_text};
-pub use table_log::{CopiedRows, TableCommit, TableFile, TableLog, TableScope};
 pub use web::{WebAnswer, WebClient};

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use forebay_contract::PredictConfig;
 use forebay_model::{
     DataSplit, DegradationLevel, Fault, FaultCode, NodeInput, Pipeline, PipelineDeadline,
     PipelineSink, codes, suggestion,
 };
 use forebay_plan::{FUTURE_PART, SqlCompiler, TransformRegistry};
-use forebay_run::{DeadlineSpec, FeedConfig, PredictConfig};
+use forebay_run::{DeadlineSpec, FeedConfig};
 
 use super::expressions::ExpressionFinder;
 use crate::cycles::step_cycles;

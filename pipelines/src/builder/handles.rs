@@ -151,7 +151,7 @@ impl<'p> StepHandle<'p> {
 
     /// Policy of the steps' refits, as in a spec: `weekly`, `7d`, `drift above 0.1`, `never`.
     pub fn refit(self, when: &str) -> Self {
-        match forebay_run::parse_refit(when) {
+        match forebay_contract::parse_refit(when) {
             Ok(refit) => self.update(|node| node.refit = refit),
             Err(fault) => {
                 self.builder

@@ -9,12 +9,13 @@ use std::cell::RefCell;
 use forebay_connectors::{
     ConnectorConfig, ConnectorFormat, SinkFormat, SourceFormat, TrainerFormat,
 };
+use forebay_contract::PredictConfig;
 use forebay_model::{
     DataSplit, Fault, LateFacts, NodeInput, Pipeline, PipelineDeadline, PipelineFeed, PipelineNode,
     PipelineServing, PipelineSink, PipelineSource, PredictionLabel, Result, WireFault, codes,
 };
 use forebay_plan::TransformRegistry;
-use forebay_run::{FeedConfig, PredictConfig};
+use forebay_run::FeedConfig;
 use serde::Serialize;
 use serde_json::Value;
 

@@ -3,9 +3,10 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use forebay_contract::ConnectorRegistry;
 use forebay_model::{Fault, Pipeline, Result, codes};
 use forebay_plan::FUTURE_PART;
-use forebay_run::{Artifact, ConnectorRegistry, InverseRequest, RunReport, ServedRows, Session};
+use forebay_run::{Artifact, InverseRequest, RunReport, ServedRows, Session};
 
 use super::options::{IntervalArgs, MetricsArgs, PublishArgs, RunArgs, ServedArgs};
 use super::sources::source_locations;

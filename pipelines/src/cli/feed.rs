@@ -4,9 +4,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
+use forebay_contract::FeedSource;
 use forebay_feed::{Feed as Batches, FeedStats, OrderMode, RemainderPolicy};
 use forebay_model::{Pipeline, Result};
-use forebay_run::{FeedConfig, FeedOrder, FeedSource, Session};
+use forebay_run::{FeedConfig, FeedOrder, Session};
 use forebay_storage::EventListener;
 
 use super::options::{MetricsArgs, RunArgs, SpecArgs};

@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
+use forebay_contract::ForecastFormat;
 use forebay_model::Result;
-use forebay_run::ForecastFormat;
 
 use super::options::{IntervalArgs, MetricsArgs, PublishArgs, RunArgs, ServedArgs};
 use super::sources::source_locations;

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::{Instant, SystemTime};
 
+use forebay_contract::OutputSum;
 use forebay_model::Result;
-use forebay_run::{OutputSum, RunReport};
+use forebay_run::RunReport;
 use forebay_storage::Event;
 use jiff::Timestamp;
 use prometheus::{Counter, Gauge, GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec};

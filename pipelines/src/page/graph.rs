@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use forebay_contract::PredictConfig;
 use forebay_model::{Fault, FaultSite, NodeInput, Pipeline, PipelineNode, PipelineSink};
-use forebay_run::PredictConfig;
 use layout::backends::svg::SVGWriter;
 use layout::core::base::Orientation;
 use layout::core::color::Color;

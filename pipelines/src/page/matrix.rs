@@ -1,9 +1,8 @@
 //! Columns of a run's outputs with all that the run has measured of them: distribution, nulls, drift, importance.
 
+use forebay_contract::ColumnImportance;
 use forebay_model::type_text_label;
-use forebay_run::{
-    ColumnImportance, ColumnProfile, ComparedProfile, HistogramBin, OutputColumn, RunReport,
-};
+use forebay_run::{ColumnProfile, ComparedProfile, HistogramBin, OutputColumn, RunReport};
 
 use super::{Block, Cell, Page, SCRIPT, Section};
 

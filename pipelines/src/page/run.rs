@@ -2,10 +2,11 @@
 
 use std::time::SystemTime;
 
+use forebay_contract::{ColumnImportance, OutputSum};
 use forebay_model::{ChangeKind, Fault, Pipeline, type_text_label};
 use forebay_run::{
-    ColumnImportance, DayReport, EnsembleReport, ExpectationReport, ModelReport, OutputColumn,
-    OutputSum, RunCost, RunRecord, RunReport,
+    DayReport, EnsembleReport, ExpectationReport, ModelReport, OutputColumn, RunCost, RunRecord,
+    RunReport,
 };
 use forebay_storage::EpochReport;
 

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use forebay_contract::{FeedOrigin, FeedSource};
 use forebay_feed::{
     BatchFeatures, Feed, FeedBatch, FeedBottleneck, FeedStats, PartRole, ShuffleQuality, ValueType,
 };
-use forebay_run::{FeedOrigin, FeedSource};
 use forebay_storage::CacheStats;
 use half::{bf16, f16};
 use serde_json::json;

@@ -1,7 +1,7 @@
 //! Sums of an output's rows, and the values that changed.
 
+use forebay_contract::OutputSum;
 use forebay_model::{ChangeKind, LedgerEntry, ValueExample};
-use forebay_run::OutputSum;
 
 use super::units;
 

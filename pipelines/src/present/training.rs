@@ -3,10 +3,11 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use forebay_plan::StepRefit;
-use forebay_run::{
-    ColumnImportance, GroupTrainingReport, ModelReport, TrainingReport, TrainingStartReport,
+use forebay_contract::{
+    ColumnImportance, GroupTrainingReport, TrainingReport, TrainingStartReport,
 };
+use forebay_plan::StepRefit;
+use forebay_run::ModelReport;
 use forebay_storage::{EpochReport, TrainingUnit};
 
 use super::sum_text::sum_text;

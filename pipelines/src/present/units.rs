@@ -87,7 +87,7 @@ pub fn seconds(time: Duration) -> String {
 
 /// A length of time as people write it: `30d`, `12h`, `90m`, `2h30m`, `2w`.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
-    forebay_run::parse_duration(text)
+    forebay_model::parse_duration(text)
         .ok_or_else(|| format!("`{text}` is not a length of time; write 30d, 12h, 90m or 45s"))
 }
 

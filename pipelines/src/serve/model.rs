@@ -7,7 +7,7 @@ use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, new_null_array};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, FieldRef, Float64Type, Schema, SchemaRef};
 use forebay_model::{Fault, Result, codes, logical_type, shorten, type_label, type_words};
-use forebay_run::{Artifact, ServingModel};
+use forebay_run::{Artifact, ServingModel, bounded_predictions};
 use serde_json::{Value, json};
 
 use super::drift::DriftMonitor;
@@ -299,7 +299,7 @@ impl ServedModel {
         let (min, max) = self.options.bounds;
         let mut columns = match trained.classes() {
             Some(classes) => predictions.into_class_columns(classes),
-            None => predictions.into_bounded_columns(min, max)?,
+            None => bounded_predictions(predictions, min, max)?,
         };
         let mut fields: Vec<FieldRef> = self.outputs.fields()[..columns.len()].to_vec();
         if self.options.with_features {

@@ -3,13 +3,14 @@
 
 use std::collections::BTreeSet;
 
+use forebay_contract::parse_refit;
 use forebay_model::{
     ConfigError, ConfigResult, DataSplit, DayRules, DegradationLevel, DuplicateRows, Fault,
     FaultCode, NodeInput, Pipeline, PipelineDeadline, PipelineFeed, PipelineNode as StepNode,
     PipelineServing, PipelineSink, PipelineSource, PredictionLabel, ReadinessCondition,
     SpecLocation, Step, codes,
 };
-use forebay_run::{DeadlineSpec, FeedConfig, parse_refit};
+use forebay_run::{DeadlineSpec, FeedConfig};
 use forebay_transforms::add_quarantined_step;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use forebay_connectors::{ColumnType, JsonSource};
+use forebay_contract::literal_path;
 use forebay_model::{DuplicateRows, Fault, PipelineSource, Result};
-use forebay_storage::literal_path;
 use serde_json::Value;
 
 use super::GivenRows;

@@ -53,7 +53,7 @@ impl KernelLibrary {
 
     fn compile(precision: Precision, threads: ThreadOrder, changed: SourcePatch) -> KernelLibrary {
         let mut source =
-            std::fs::read_to_string(repository().join("connectors/src/train/device/kernels.cu"))
+            std::fs::read_to_string(repository().join("connectors/train/src/device/kernels.cu"))
                 .unwrap();
         if let Some((from, to)) = changed {
             assert!(source.contains(from), "nothing is changed: {from}");

@@ -9,7 +9,9 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use forebay::connectors::{Accelerator, ColumnMajorProduct, ComputeDevice, MatrixProduct};
+use forebay::connectors::{
+    Accelerator, ColumnMajorProduct, ComputeDevice, DeviceKernels, MatrixProduct,
+};
 use forebay::feed::{SlotAllocator, SlotMemory};
 use forebay::prelude::*;
 
@@ -297,7 +299,7 @@ impl Accelerator for SimulatedGpu {
         Arc::new(self.clone())
     }
 
-    fn load_program(&self, precision: Precision) -> Result<Arc<KernelLibrary>> {
+    fn load_program(&self, _: &DeviceKernels, precision: Precision) -> Result<Arc<KernelLibrary>> {
         Ok(KernelLibrary::of(precision, self.threads, self.changed))
     }
 

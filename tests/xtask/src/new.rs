@@ -83,11 +83,7 @@ fn add_source(root: &Path, name: &str) -> Outcome<()> {
     let text = filled(SOURCE_TEMPLATE, name, &type_name);
     let type_name = format!("{type_name}Source");
     add_connector(root, &format!("{name}_source"), &type_name, &text)?;
-    register_connector(
-        root,
-        "register_source",
-        &format!("{name}_source::{type_name}"),
-    )
+    register_connector(root, "register_source", &type_name)
 }
 
 fn add_sink(root: &Path, name: &str) -> Outcome<()> {
@@ -96,22 +92,28 @@ fn add_sink(root: &Path, name: &str) -> Outcome<()> {
     let text = filled(SINK_TEMPLATE, name, &type_name);
     let type_name = format!("{type_name}Sink");
     add_connector(root, &format!("{name}_sink"), &type_name, &text)?;
-    register_connector(root, "register_sink", &format!("{name}_sink::{type_name}"))
+    register_connector(root, "register_sink", &type_name)
 }
 
-/// Adds a module of `connectors` with the type of a configuration.
+/// Adds a module of `connectors/formats` with the type of a configuration.
 fn add_connector(root: &Path, module: &str, type_name: &str, text: &str) -> Outcome<()> {
-    let folder = root.join("connectors/src");
+    let folder = root.join("connectors/formats/src");
     create(&folder.join(format!("{module}.rs")), text)?;
     let declarations = folder.join("lib.rs");
     insert_sorted(&declarations, "mod ", &format!("mod {module};"))?;
     let export = format!("pub use crate::{module}::{type_name};");
-    insert_sorted(&declarations, "pub use crate::", &export)
+    insert_sorted(&declarations, "pub use crate::", &export)?;
+    let export = format!("pub use forebay_formats::{type_name};");
+    insert_sorted(
+        &root.join("connectors/src/lib.rs"),
+        "pub use forebay_",
+        &export,
+    )
 }
 
-fn register_connector(root: &Path, method: &str, path: &str) -> Outcome<()> {
+fn register_connector(root: &Path, method: &str, type_name: &str) -> Outcome<()> {
     let prefix = format!("        .{method}::<");
-    let line = format!("{prefix}crate::{path}>()");
+    let line = format!("{prefix}forebay_formats::{type_name}>()");
     insert_sorted(&root.join("connectors/src/built_in.rs"), &prefix, &line)
 }
 

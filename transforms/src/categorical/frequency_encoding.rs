@@ -5,10 +5,11 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, ArrowPrimitiveType, AsArray, UInt64Array};
 use arrow::datatypes::{DataType, Field, Float64Type, Int64Type, UInt64Type};
 use forebay_analyze::{ColumnCounts, TokenVocabulary, VocabularyOrder};
+use forebay_contract::{CategoryNumbers, PortableMap};
 use forebay_model::{Result, StringColumn};
 use forebay_plan::{
-    AnalyzerRequest, BindScope, CategoryNumbers, ColumnSelector, ConfiguredTransform, LoweredMap,
-    MapOp, PlanOp, PortableMap, RowMark, Transform,
+    AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp,
+    RowMark, Transform,
 };
 use forebay_setters::Setters;
 use schemars::JsonSchema;

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, DictionaryArray, StringBuilder};
 use arrow::datatypes::{DataType, Field, Int32Type, UInt64Type};
 use forebay_analyze::{ColumnCounts, TokenVocabulary, VocabularyOrder};
+use forebay_contract::{KeptTexts, PortableMap};
 use forebay_model::{Fault, Finding, Result, StringColumn, TextRef};
 use forebay_plan::{
-    AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, KeptTexts, LoweredMap, MapOp,
-    PlanOp, PortableMap, RowMark, Transform,
+    AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp,
+    RowMark, Transform,
 };
 use forebay_setters::Setters;
 use schemars::JsonSchema;

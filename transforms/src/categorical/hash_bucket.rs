@@ -4,11 +4,9 @@ use std::sync::Arc;
 
 use arrow::array::ArrayRef;
 use arrow::datatypes::{DataType, Field, Int64Type};
+use forebay_contract::{PortableMap, TextBuckets};
 use forebay_model::{Result, StringColumn, logical_type};
-use forebay_plan::{
-    BindScope, ColumnSelector, ConfiguredTransform, MapOp, PlanOp, PortableMap, TextBuckets,
-    Transform,
-};
+use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, MapOp, PlanOp, Transform};
 use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -9,10 +9,11 @@ use arrow::array::{
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, UInt32Type};
 use forebay_analyze::{TokenVocabulary as Tally, VocabularyOrder};
+use forebay_contract::{PartIndicators, PortableMap};
 use forebay_model::{Fault, Result, StringColumn, codes, type_words};
 use forebay_plan::{
-    AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp,
-    PartIndicators, PlanOp, PortableMap, RowMark, Transform, admit_output,
+    AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp,
+    RowMark, Transform, admit_output,
 };
 use forebay_setters::Setters;
 use schemars::JsonSchema;

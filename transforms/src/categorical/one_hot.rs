@@ -5,10 +5,11 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, BooleanArray, FixedSizeListArray, Float32Array, StringArray};
 use arrow::datatypes::{DataType, Field, UInt32Type};
 use forebay_analyze::{TokenVocabulary as Tally, VocabularyOrder};
+use forebay_contract::{CategoryNumbers, PortableMap};
 use forebay_model::{Fault, Result, StringColumn, codes};
 use forebay_plan::{
-    AnalyzerRequest, BindScope, CategoryNumbers, ColumnSelector, ConfiguredTransform, LoweredMap,
-    MapOp, PlanOp, PortableMap, RowMark, Transform, admit_output,
+    AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp,
+    RowMark, Transform, admit_output,
 };
 use forebay_setters::Setters;
 use schemars::JsonSchema;

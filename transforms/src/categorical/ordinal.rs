@@ -6,10 +6,11 @@ use arrow::array::{Array, ArrayRef, Int64Array, StringArray};
 use arrow::compute::{cast, sort_to_indices, take};
 use arrow::datatypes::{DataType, Field, Int32Type, Int64Type};
 use forebay_analyze::{TokenVocabulary as Tally, VocabularyOrder};
+use forebay_contract::{PortableMap, TextIds};
 use forebay_model::{Fault, Result, StringColumn, codes};
 use forebay_plan::{
     AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp,
-    PortableMap, RowMark, TextIds, Transform, ValueCount, WrittenNulls,
+    RowMark, Transform, ValueCount, WrittenNulls,
 };
 use forebay_setters::Setters;
 use schemars::JsonSchema;

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, ListBuilder, StringBuilder};
 use arrow::datatypes::{ArrowPrimitiveType, DataType, Field, Int8Type, Int32Type, Int64Type};
 use forebay_analyze::{TokenVocabulary as Tally, VocabularyOrder, continue_vocabulary};
+use forebay_contract::{PortableMap, TextIds};
 use forebay_model::{Fault, Finding, Result, StringColumn, TextRef, codes};
 use forebay_plan::{
     AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, GrowingOutput, LoweredMap,
-    MapOp, PlanOp, PortableMap, RowMark, StepFacts, TextIds, Transform,
+    MapOp, PlanOp, RowMark, StepFacts, Transform,
 };
 use forebay_setters::Setters;
 use schemars::JsonSchema;

@@ -1,10 +1,9 @@
 //! `apply_buckets`: buckets between given boundaries.
 
 use arrow::datatypes::DataType;
+use forebay_contract::PortableMap;
 use forebay_model::Result;
-use forebay_plan::{
-    BindScope, ColumnSelector, ConfiguredTransform, MapOp, PlanOp, PortableMap, Transform,
-};
+use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, MapOp, PlanOp, Transform};
 use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, Float64Array, Int32Array};
 use arrow::datatypes::{DataType, Field, Int32Type};
 use forebay_analyze::{GroupedQuantiles, QuantileRequest as Wanted};
+use forebay_contract::PortableMap;
 use forebay_model::{Fault, Finding, Result};
 use forebay_plan::{
     AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp,
-    PortableMap, RowMark, Transform, WrittenNulls,
+    RowMark, Transform, WrittenNulls,
 };
 use forebay_setters::Setters;
 use schemars::JsonSchema;

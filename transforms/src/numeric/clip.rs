@@ -8,10 +8,10 @@ use arrow::array::{
 use arrow::compute::cast;
 use arrow::compute::kernels::cmp::neq;
 use arrow::datatypes::DataType;
+use forebay_contract::NumberExpr;
 use forebay_model::{Fault, Result, RowChange};
 use forebay_plan::{
-    BindScope, ColumnSelector, ConfiguredTransform, MapOp, NumberExpr, PlanOp, Transform,
-    ValueCount,
+    BindScope, ColumnSelector, ConfiguredTransform, MapOp, PlanOp, Transform, ValueCount,
 };
 use forebay_setters::Setters;
 use schemars::JsonSchema;

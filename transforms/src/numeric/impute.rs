@@ -13,12 +13,13 @@ use forebay_analyze::{
     ColumnMoments, GroupedMoments, GroupedQuantiles, QuantileRequest as Wanted, TokenVocabulary,
     VocabularyOrder,
 };
+use forebay_contract::NumberExpr;
 use forebay_model::{
     Fault, Finding, Result, RowChange, TextRef, codes, column_bytes, text_length, type_words,
 };
 use forebay_plan::{
-    AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, NumberExpr,
-    PlanOp, Transform, ValueCount, WrittenNulls, admit_output,
+    AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp,
+    Transform, ValueCount, WrittenNulls, admit_output,
 };
 use forebay_setters::Setters;
 use schemars::JsonSchema;

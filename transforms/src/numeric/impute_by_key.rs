@@ -6,8 +6,9 @@ use arrow::array::{Array, ArrayRef, BooleanArray, Float64Array};
 use arrow::compute::cast;
 use arrow::compute::kernels::zip::zip;
 use arrow::datatypes::{DataType, Field};
+use forebay_contract::NumberExpr;
 use forebay_model::{Fault, Result};
-use forebay_plan::{AnalyzerRequest, LoweredMap, MapOp, NumberExpr, WrittenNulls};
+use forebay_plan::{AnalyzerRequest, LoweredMap, MapOp, WrittenNulls};
 
 use super::missing_indicator::missing_mask;
 use crate::shared::{KeyIndex, doubles, finding_at, portable_by_keys};

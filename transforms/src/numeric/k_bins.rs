@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field};
 use forebay_analyze::{ColumnClusters, ColumnMoments, QuantileRequest as Wanted, SampledStatistic};
+use forebay_contract::PortableMap;
 use forebay_model::{Fault, Finding, Result, codes, lerp, type_words};
 use forebay_plan::{
     AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp,
-    PortableMap, Transform,
+    Transform,
 };
 use forebay_setters::Setters;
 use schemars::JsonSchema;

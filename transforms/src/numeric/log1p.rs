@@ -2,10 +2,9 @@
 
 use arrow::array::ArrayRef;
 use arrow::datatypes::DataType;
+use forebay_contract::NumberExpr;
 use forebay_model::Result;
-use forebay_plan::{
-    BindScope, ColumnSelector, ConfiguredTransform, MapOp, NumberExpr, PlanOp, Transform,
-};
+use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, MapOp, PlanOp, Transform};
 use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,7 +1,8 @@
 //! `max_abs`: division by the greatest absolute value.
 
+use forebay_contract::NumberExpr;
 use forebay_model::Result;
-use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, NumberExpr, PlanOp, Transform};
+use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, PlanOp, Transform};
 use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,7 +1,8 @@
 //! `min_max`: the range of the data onto a given range.
 
+use forebay_contract::NumberExpr;
 use forebay_model::{Result, scaled_distance};
-use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, NumberExpr, PlanOp, Transform};
+use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, PlanOp, Transform};
 use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

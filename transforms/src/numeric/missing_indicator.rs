@@ -5,10 +5,9 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, PrimitiveArray};
 use arrow::compute::{cast, is_null, or};
 use arrow::datatypes::{ArrowPrimitiveType, DataType, Field, Float32Type, Float64Type};
+use forebay_contract::PortableMap;
 use forebay_model::Result;
-use forebay_plan::{
-    BindScope, ColumnSelector, ConfiguredTransform, MapOp, PlanOp, PortableMap, Transform,
-};
+use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, MapOp, PlanOp, Transform};
 use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

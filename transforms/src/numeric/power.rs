@@ -3,10 +3,11 @@
 use arrow::array::ArrayRef;
 use arrow::datatypes::DataType;
 use forebay_analyze::{ColumnMoments, PowerFamily, PowerFit, SampledStatistic};
+use forebay_contract::NumberExpr;
 use forebay_model::{Fault, Finding, Result, codes};
 use forebay_plan::{
-    AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, NumberExpr,
-    PlanOp, Transform,
+    AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp,
+    Transform,
 };
 use forebay_setters::Setters;
 use schemars::JsonSchema;

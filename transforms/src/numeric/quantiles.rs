@@ -1,9 +1,9 @@
 //! `quantiles`: the rank of a value among the data.
 
+use forebay_contract::PortableMap;
 use forebay_model::Result;
 use forebay_plan::{
-    BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp, PortableMap,
-    Transform,
+    BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp, Transform,
 };
 use forebay_setters::Setters;
 use schemars::JsonSchema;

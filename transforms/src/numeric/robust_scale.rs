@@ -3,10 +3,11 @@
 use arrow::array::Array;
 use arrow::datatypes::{DataType, Field};
 use forebay_analyze::QuantileRequest;
+use forebay_contract::NumberExpr;
 use forebay_model::{Finding, Result, scaled_distance};
 use forebay_plan::{
-    AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, NumberExpr,
-    PlanOp, Transform,
+    AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp,
+    Transform,
 };
 use forebay_setters::Setters;
 use schemars::JsonSchema;

@@ -1,7 +1,8 @@
 //! `standardize`: the z-score.
 
+use forebay_contract::NumberExpr;
 use forebay_model::{Fault, Result, codes};
-use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, NumberExpr, PlanOp, Transform};
+use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, PlanOp, Transform};
 use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -3,10 +3,11 @@
 use arrow::array::{Array, ArrayRef};
 use arrow::datatypes::{DataType, Field};
 use forebay_analyze::{ColumnMoments, QuantileRequest};
+use forebay_contract::NumberExpr;
 use forebay_model::{Finding, Result, RowChange};
 use forebay_plan::{
-    AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, NumberExpr,
-    PlanOp, Transform, ValueCount,
+    AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp,
+    Transform, ValueCount,
 };
 use forebay_setters::Setters;
 use schemars::JsonSchema;

@@ -12,13 +12,14 @@ use arrow::compute::{cast, take};
 use arrow::datatypes::{DataType, Field, Int64Type, Schema, SchemaRef, UInt64Type};
 use arrow::util::display::array_value_to_string;
 use forebay_analyze::LatestRows;
+use forebay_contract::HORIZON_STEP;
 use forebay_model::{
     CalendarSpan, ColumnClock, Fault, Finding, Result, codes, text_length, type_words,
 };
 use forebay_plan::{
     AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, FutureRowsFacts, FutureRowsOp,
-    FutureSeries, GatherBy, GatherOp, HORIZON_STEP, KNOWN_UNTIL, PlanOp, RepeatedEnd, RowBatches,
-    StepFacts, Transform,
+    FutureSeries, GatherBy, GatherOp, KNOWN_UNTIL, PlanOp, RepeatedEnd, RowBatches, StepFacts,
+    Transform,
 };
 use forebay_setters::Setters;
 use schemars::JsonSchema;

@@ -6,10 +6,9 @@ use arrow::array::{Array, ArrayRef, AsArray, BooleanArray};
 use arrow::buffer::BooleanBuffer;
 use arrow::datatypes::{DataType, Field, UInt64Type};
 use forebay_analyze::{ColumnMoments, GroupedMoments};
+use forebay_contract::NumberExpr;
 use forebay_model::{Fault, Finding, Result};
-use forebay_plan::{
-    AnalyzerRequest, BindScope, LoweredMap, MapOp, NumberExpr, PlanOp, RowMark, WrittenNulls,
-};
+use forebay_plan::{AnalyzerRequest, BindScope, LoweredMap, MapOp, PlanOp, RowMark, WrittenNulls};
 
 use super::{
     KeyIndex, doubles, finding_at, float_type, map_doubles, map_doubles_with_row, output_field,

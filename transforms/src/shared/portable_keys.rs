@@ -3,8 +3,8 @@
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::compute::cast;
 use arrow::datatypes::DataType;
+use forebay_contract::{NumberByKeys, NumberExpr, PortableMap};
 use forebay_model::{Fault, Result, codes};
-use forebay_plan::{NumberByKeys, NumberExpr, PortableMap};
 
 /// Most keys whose numbers an exported model holds.
 const PORTABLE_KEYS_MAX: usize = 100_000;

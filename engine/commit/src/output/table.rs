@@ -8,11 +8,9 @@
 use std::collections::BTreeSet;
 
 use arrow::datatypes::SchemaRef;
+use forebay_contract::{CopiedRows, TableCommit, TableFile, TableLog, TableScope};
 use forebay_model::{Fault, RelativePath, Result, codes};
-use forebay_storage::{
-    CopiedRows, ObjectVersion, ScratchDir, StorageClient, StorageLocation, TableCommit, TableFile,
-    TableLog, TableScope,
-};
+use forebay_storage::{ObjectVersion, ScratchDir, StorageClient, StorageLocation};
 use serde_json::Value;
 
 use super::manifest::{FORMAT, IntervalEntry, MANIFEST, Manifest};

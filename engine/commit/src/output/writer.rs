@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use arrow::datatypes::SchemaRef;
+use forebay_contract::{EncodedBatch, FileWriter, Sink};
 use forebay_model::{Fault, RelativePath, Result, encode_folders_for_urls};
 use forebay_storage::failpoint::step;
-use forebay_storage::{EncodedBatch, FileWriter, ScratchDir, Sink, StorageClient, StorageLocation};
+use forebay_storage::{ScratchDir, StorageClient, StorageLocation};
 use tempfile::NamedTempFile;
 use xxhash_rust::xxh3::Xxh3;
 

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use forebay_contract::{ChunkIterator, ScanRequest};
 use forebay_model::Result;
 use forebay_storage::failpoint::reading;
-use forebay_storage::{ChunkIterator, ScanRequest};
 
 use super::OrderedScan;
 use crate::chunk_source::{ChunkIter, RangeReader};

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use forebay_contract::{ForecastEnsemble, ForecastFormat, PredictConfig};
 use forebay_execute::SourceInput;
 use forebay_model::{ContentId, Fault, IdBuilder, Interval, Pipeline, PipelineSink, Result, codes};
 use forebay_plan::{BoundPipeline, FutureFlow};
@@ -20,8 +21,8 @@ use super::scores::ForecastQuantiles;
 use super::{FoldTimes, require_forecasts, season_rows};
 use crate::deadline::DeadlineMonitor;
 use crate::predict::{
-    EnsembleMember, EnsembleRecord, EnsembleReport, ForecastEnsemble, ForecastFormat,
-    LearnedWeights, PredictConfig, check_label_units, future_of, step_of_future, weights_pass_name,
+    EnsembleMember, EnsembleRecord, EnsembleReport, LearnedWeights, check_label_units, future_of,
+    step_of_future, weights_pass_name,
 };
 use crate::session::{Session, datasets};
 use crate::training::UnpublishedModel;

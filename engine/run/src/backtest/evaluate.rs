@@ -7,17 +7,17 @@ use std::path::Path;
 use arrow::array::{Array, ArrayRef, AsArray, Float64Array, Int64Array, RecordBatch};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float64Type, Int64Type};
+use forebay_contract::{ForecastFormat, ScanRequest, literal_path, quantile_column};
 use forebay_model::{
     Fault, NodeInput, Pipeline, PipelineNode, PipelineSink, PipelineSource, Result, Step,
 };
 use forebay_plan::{FutureFlow, sql_literal, sql_name};
-use forebay_storage::{ScanRequest, literal_path};
 use serde_json::json;
 
 use super::report::{ForecasterScores, GroupScore, StepScore, StepTotal};
 use super::scores::{ErrorSums, ForecastQuantiles};
-use crate::connector_registry::IntermediateFiles;
-use crate::predict::{ForecastFormat, quantile_column, step_of_future};
+use crate::intermediate_files::IntermediateFiles;
+use crate::predict::step_of_future;
 use crate::session::Session;
 
 /// Inputs of the scoring of one forecast.

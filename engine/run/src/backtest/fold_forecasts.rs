@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Int64Type};
+use forebay_contract::{ForecastFormat, ForecastReconcile, PredictConfig};
 use forebay_model::{Fault, Interval, Pipeline, PipelineSink, Result};
 use forebay_plan::sql_name;
 use forebay_storage::ScratchDir;
@@ -17,8 +18,8 @@ use super::scores::ForecastQuantiles;
 use super::{FoldTimes, require_forecasts};
 use crate::deadline::DeadlineMonitor;
 use crate::predict::{
-    FoldForecasts, FoldRow, ForecastFormat, ForecastReconcile, LearnedWeights, PredictConfig,
-    SeriesRows, check_forecasts_memory, check_label_units, errors_pass_name, future_of,
+    FoldForecasts, FoldRow, LearnedWeights, SeriesRows, check_forecasts_memory, check_label_units,
+    errors_pass_name, future_of,
 };
 use crate::session::{Session, datasets};
 

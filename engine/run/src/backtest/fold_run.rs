@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use forebay_contract::PredictConfig;
 use forebay_execute::SourceInput;
 use forebay_model::{Fault, Interval, Pipeline, PipelineSink, Result, TimeCutoff};
 use forebay_plan::BoundPipeline;
@@ -11,7 +12,7 @@ use forebay_storage::{Event, EventListener, IgnoreEvents};
 
 use super::origins::ForecastOrigin;
 use super::{FoldTimes, path_in};
-use crate::predict::{PredictConfig, future_of};
+use crate::predict::future_of;
 use crate::session::{Session, SessionOptions};
 
 /// Runs of folds of a pipeline. What they write is temporary.

@@ -27,6 +27,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use arrow::datatypes::Field;
+use forebay_contract::{ForecastFormat, PredictConfig};
 use forebay_execute::SourceInput;
 use forebay_model::{
     CalendarSpan, ColumnClock, DAY_NANOSECONDS, Fault, Pipeline, PipelineSink, Result, TimeCutoff,
@@ -39,13 +40,11 @@ use self::coverage::judge_coverage;
 use self::evaluate::Evaluation;
 use self::model_rows::ModelRows;
 use self::origins::KnownTimes;
+use self::report::judge_rules;
 use self::scores::ForecastQuantiles;
 use self::skill::set_skill;
 use crate::leak_check::TimeRange;
-use crate::predict::{
-    ForecastFormat, PredictConfig, check_label_units, future_of, horizon_of, horizon_span,
-    step_of_future,
-};
+use crate::predict::{check_label_units, future_of, horizon_of, horizon_span, step_of_future};
 use crate::session::{Session, datasets};
 
 pub use self::origins::ForecastOrigin;
@@ -243,7 +242,7 @@ impl Session {
         let mut forecasters = scores.by_forecaster(&names, folds);
         let summary = set_skill(&mut forecasters);
         let rules = match &plan.config.expect {
-            Some(expect) => expect.judge(&forecasters),
+            Some(expect) => judge_rules(expect, &forecasters),
             None => Vec::new(),
         };
         let coverage = forecasters.first().map_or(Vec::new(), judge_coverage);

@@ -3,11 +3,10 @@
 use arrow::datatypes::Field;
 use forebay_model::{
     CalendarSpan, ColumnClock, Fault, Result, TimeLength, business_days_hint, codes,
-    tick_nanoseconds, type_words,
+    parse_duration, tick_nanoseconds, type_words,
 };
 use jiff::SignedDuration;
 
-use crate::deadline::parse_duration;
 use crate::leak_check::time_text;
 
 /// The time from which a fold forecasts.

@@ -5,15 +5,16 @@ use std::path::Path;
 use std::time::Instant;
 
 use forebay_commit::{Manifest, output_root};
+use forebay_contract::{ForecastFormat, literal_path};
 use forebay_model::{Fault, Pipeline, PipelineSink, PipelineSource, Result, codes};
-use forebay_storage::{Event, ScratchDir, literal_path};
+use forebay_storage::{Event, ScratchDir};
 use serde_json::{Value, json};
 
 use super::origins::ForecastOrigin;
 use super::report::{BacktestReport, FoldReport};
 use super::{BacktestOptions, ForecastBacktest, require_forecasts};
 use crate::leak_check::{TimeRange, time_text};
-use crate::predict::{ForecastFormat, STEP, is_text_format};
+use crate::predict::{STEP, is_text_format};
 use crate::session::{Session, datasets};
 use crate::text_types::forecast_column_type;
 
@@ -174,7 +175,7 @@ impl ForecastBacktest<'_> {
         types.insert(STEP.to_owned(), "int64".into());
         types.insert(self.config.name.clone(), "float32".into());
         for quantile in &self.quantiles.0 {
-            let column = crate::predict::quantile_column(&self.config.name, *quantile);
+            let column = forebay_contract::quantile_column(&self.config.name, *quantile);
             types.insert(column, "float32".into());
         }
         Ok(Value::Object(types))

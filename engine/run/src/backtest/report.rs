@@ -1,12 +1,13 @@
 //! Result of a backtest.
 
 use arrow::datatypes::Field;
+use forebay_contract::ForecastExpectation;
 use forebay_model::{Fault, codes};
 use serde::Serialize;
 
 use super::scores::ForecastScore;
 use crate::leak_check::time_text;
-use crate::predict::{ForecastExpectation, SeriesKey};
+use crate::predict::SeriesKey;
 
 /// A backtest.
 #[derive(Debug, Clone, Serialize)]
@@ -113,31 +114,32 @@ pub struct ScoreRule {
     pub holds: Option<bool>,
 }
 
-impl ForecastExpectation {
-    /// The rules, judged by the overall scores of the model, the first of the forecasters.
-    pub(super) fn judge(&self, forecasters: &[ForecasterScores]) -> Vec<ScoreRule> {
-        let overall = forecasters.first().map(|model| &model.overall);
-        let skill = overall.and_then(|score| score.skill);
-        let wmape = overall.and_then(|score| score.wmape);
-        let mut rules = Vec::new();
-        if let Some(limit) = self.skill {
-            rules.push(ScoreRule {
-                measure: "skill",
-                limit,
-                value: skill,
-                holds: skill.map(|skill| skill >= limit),
-            });
-        }
-        if let Some(limit) = self.wmape {
-            rules.push(ScoreRule {
-                measure: "wmape",
-                limit,
-                value: wmape,
-                holds: wmape.map(|wmape| wmape <= limit),
-            });
-        }
-        rules
+/// The rules of a forecast, judged by the overall scores of the model, the first of the forecasters.
+pub(super) fn judge_rules(
+    expect: &ForecastExpectation,
+    forecasters: &[ForecasterScores],
+) -> Vec<ScoreRule> {
+    let overall = forecasters.first().map(|model| &model.overall);
+    let skill = overall.and_then(|score| score.skill);
+    let wmape = overall.and_then(|score| score.wmape);
+    let mut rules = Vec::new();
+    if let Some(limit) = expect.skill {
+        rules.push(ScoreRule {
+            measure: "skill",
+            limit,
+            value: skill,
+            holds: skill.map(|skill| skill >= limit),
+        });
     }
+    if let Some(limit) = expect.wmape {
+        rules.push(ScoreRule {
+            measure: "wmape",
+            limit,
+            value: wmape,
+            holds: wmape.map(|wmape| wmape <= limit),
+        });
+    }
+    rules
 }
 
 impl BacktestReport {

@@ -19,4 +19,4 @@ pub(crate) use forecast::PlanOption;
 pub(crate) use monitor::{DeadlineMonitor, RunSignals};
 pub(crate) use notify::Webhook;
 pub(crate) use pass_plan::{ARTIFACT, PUBLISH, pass_names, planned_passes};
-pub use spec::{DeadlineSpec, parse_duration};
+pub use spec::DeadlineSpec;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use forebay_model::{Fault, Result, codes};
+use forebay_model::{Fault, Result, codes, parse_duration};
 use jiff::civil::Time;
-use jiff::{Span, SpanRelativeTo, Timestamp, ToSpan, Zoned};
+use jiff::{Timestamp, ToSpan, Zoned};
 
 /// A deadline: a time of day, an instant, or a length of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,12 +65,6 @@ impl DeadlineSpec {
             }
         }
     }
-}
-
-/// Reads a length of time: `90s`, `45m`, `2h30m`, `1d`, `2w`. Days have 24 hours; months and years have no length.
-pub fn parse_duration(text: &str) -> Option<Duration> {
-    let span: Span = text.trim().parse().ok()?;
-    Duration::try_from(span.to_duration(SpanRelativeTo::days_are_24_hours()).ok()?).ok()
 }
 
 #[cfg(test)]

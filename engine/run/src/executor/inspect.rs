@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use forebay_commit::{ReuseDecision, record_is_intact, table_record_is_intact};
+use forebay_contract::Sink;
 use forebay_model::{ContentId, Result};
 use forebay_plan::{ColumnScan, OpId, Pass, PassReuse, PassWork, PlanOp, WindowRowOrder};
-use forebay_storage::{Sink, StorageLocation};
+use forebay_storage::StorageLocation;
 use forebay_window::WindowReach;
 use serde_json::Value;
 

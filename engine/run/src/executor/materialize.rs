@@ -10,6 +10,7 @@ use forebay_cluster::{QueryRows, ShufflePlan, TaskControl, TaskKind, TaskOutcome
 use forebay_commit::{
     Manifest, OutputFile, OutputWriter, ReuseDecision, record_is_intact, shard_directory,
 };
+use forebay_contract::Sink;
 use forebay_execute::{
     ClusterHandle, DedupeStage, GatheredCounts, LearnResult, MaterializePass, MaterializePlan,
     PassContext, SourceInput, new_shard,
@@ -19,14 +20,14 @@ use forebay_plan::{
     BaseDataset, FutureRowsOp, FutureSeries, GatherBy, GatherOp, JoinsMet, NodeFlow, OpId, Pass,
     PassWork, PlanOp, Program,
 };
-use forebay_storage::{Sink, StorageLocation};
+use forebay_storage::StorageLocation;
 use serde_json::{Value, json};
 
 use super::RunExecutor;
 use super::aggregate::LearnedGroups;
 use super::row_order::windows_behind;
-use crate::connector_registry::IntermediateFiles;
 use crate::gathered_source::name_by_gather;
+use crate::intermediate_files::IntermediateFiles;
 use crate::leak_check::time_text;
 use crate::report::{FutureReport, PassReport};
 use crate::session::Session;

@@ -3,12 +3,13 @@
 use forebay_commit::{
     IntervalEntry, Manifest, PublishedOutput, PublishedTable, TableTarget, visible_location,
 };
+use forebay_contract::{OutputSum, TableLog, TableScope};
 use forebay_model::{Fault, Pipeline, PipelineSink, Result, RowSum, codes};
 use forebay_plan::{BaseDataset, ColumnLineage, SinkWork};
-use forebay_storage::{Event, StorageLocation, TableLog, TableScope};
+use forebay_storage::{Event, StorageLocation};
 
 use super::RunExecutor;
-use crate::report::{OutputColumn, OutputReport, OutputSum};
+use crate::report::{OutputColumn, OutputReport};
 use crate::sink_schema::table_schema;
 
 /// An output that is written and recorded, and that readers do not see yet. A run publishes its outputs when no other

@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 
 use forebay_commit::{IntervalEntry, Manifest, ReuseDecision, id_texts};
+use forebay_contract::{Sink, TableScope};
 use forebay_execute::{ClusterHandle, WritePass, WriteTarget};
 use forebay_model::{ContentId, Fault, IdBuilder, Result, RowChange, RowSum, codes};
 use forebay_plan::{BaseDataset, OpId, SinkWork, operation_id};
-use forebay_storage::{Event, Sink, StorageLocation, TableScope};
+use forebay_storage::{Event, StorageLocation};
 use serde::Serialize;
 use serde_json::{Value, json};
 

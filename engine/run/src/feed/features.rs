@@ -3,18 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use arrow::datatypes::{DataType, FieldRef, Schema, TimeUnit};
+use forebay_contract::is_pattern;
 use forebay_feed::{
     BatchFeatures, FeatureColumn, FeatureField, FeedConfig, FeedSeries, SequenceOptions,
 };
 use forebay_model::{
     CIVIL_BUSINESS_DAYS_HINT, DuplicateRows, Fault, Pipeline, Result, business_days_hint, codes,
-    type_words,
+    parse_duration, type_words,
 };
-use forebay_plan::{
-    BoundPipeline, ColumnSelector, id_columns, is_ids, is_number, is_pattern, unknown_column,
-};
-
-use crate::deadline::parse_duration;
+use forebay_plan::{BoundPipeline, ColumnSelector, id_columns, is_ids, is_number, unknown_column};
 
 /// The column that the blocks of sequences add.
 const DELIVERED: &str = "delivered";

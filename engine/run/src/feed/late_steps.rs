@@ -7,13 +7,13 @@
 use std::sync::Arc;
 
 use arrow::datatypes::{Field, Schema};
+use forebay_contract::ScanRequest;
 use forebay_execute::{SourceInput, stop_check_of};
 use forebay_model::{IdBuilder, Result, logical_type};
 use forebay_plan::{
     BaseDataset, BoundPipeline, ChainContext, ColumnTap, OpChain, OpStream, PlanOp,
     slice_for_columns,
 };
-use forebay_storage::ScanRequest;
 
 use crate::feed::planner::{FeedPlanner, READ_ROWS_MAX, distinct};
 use crate::feed::source_blocks::{RowTransform, ScanPlan};

@@ -1,10 +1,10 @@
 //! Rows of several steps or sources, mixed.
 
 use forebay_commit::Artifact;
+use forebay_contract::FeedSource;
 use forebay_feed::{DatasetMixture, FeedConfig};
 use forebay_model::{Fault, Interval, Pipeline, Result, codes};
 
-use crate::feed::FeedSource;
 use crate::session::Session;
 
 impl Session {

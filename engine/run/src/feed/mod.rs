@@ -11,15 +11,15 @@ mod remote_blocks;
 mod row_counts;
 pub(crate) mod selected_blocks;
 mod sequence_blocks;
-mod source;
 mod source_blocks;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::datatypes::Schema;
-use forebay_cluster::FeedSpec;
+use forebay_cluster::{FeedSpec, ROWS_BYTES_MAX};
 use forebay_commit::{Artifact, Manifest, ReuseDecision, StateStore, record_is_intact};
+use forebay_contract::{FeedOrigin, FeedSource, ScanRequest};
 use forebay_execute::{RunState, scan_request, stop_check_of};
 use forebay_feed::{
     BatchFeatures, BatchLayout, BlockSource, FeedConfig, ReportDuplicates, SequenceOptions,
@@ -32,19 +32,18 @@ use forebay_plan::{
     FUTURE_PART, OpChain, OpStream, PassWork, ReaderFacts, SinkWork, compile, slice_for_columns,
 };
 use forebay_storage::{
-    BackgroundTasks, DiskCache, Event, EventListener, ScanRequest, ScratchDir, StorageClient,
-    StorageLocation,
+    BackgroundTasks, DiskCache, Event, EventListener, ScratchDir, StorageClient, StorageLocation,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
 pub(crate) use self::fed_rows::feed_rows;
-pub use self::source::{FeedOrigin, FeedSource};
 
 use crate::feed::late_steps::shared_operations;
 use crate::feed::output_blocks::CommittedOutput;
 use crate::feed::planner::{FeedPlanner, READ_ROWS_MAX, distinct};
+use crate::feed::remote_blocks::read_on_workers;
 use crate::feed::sequence_blocks::{PieceSummary, SequenceBlocks, SequenceCut, summarize_piece};
 use crate::feed::source_blocks::{
     RowTransform, ScanPlan, SourceBlocks, cut_pieces, inspect_blocks,
@@ -100,7 +99,7 @@ impl Session {
                 .map(|blocks| blocks.dataset().fingerprint())
                 .collect(),
         };
-        feed.away(cluster, feed_spec, &self.interrupt)
+        read_on_workers(feed, cluster, feed_spec, &self.interrupt)
     }
 
     /// Plans a feed whose rows this machine reads.
@@ -358,6 +357,7 @@ impl FeedPlanner<'_> {
             config: self.config.clone(),
             threads: self.session.options.threads.max(1),
             streams: 0,
+            stream_bytes_max: ROWS_BYTES_MAX,
             memory_bytes: self.session.options.memory_bytes,
             on_first_batch: None,
             on_duplicates: None,

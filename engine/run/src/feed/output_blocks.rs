@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use forebay_commit::{Manifest, Shard};
+use forebay_contract::{ScanRequest, literal_path};
 use forebay_execute::SourceInput;
 use forebay_model::{ContentId, Fault, FileRange, IdBuilder, Result, Span, codes};
 use forebay_plan::{OpStream, PlanOp, base_column, part_column};
-use forebay_storage::{ScanRequest, StorageLocation, literal_path};
+use forebay_storage::StorageLocation;
 use serde_json::json;
 
 use crate::feed::late_steps::{LateSteps, UntoldPart, shared_operations};

@@ -7,11 +7,10 @@ use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use forebay_cluster::{Cluster, FeedSpec, StageSpec, TaskKind, TaskSpec};
+use forebay_contract::FeedSource;
 use forebay_feed::{BlockDataset, BlockSource};
 use forebay_model::{ContentId, Fault, Result};
 use forebay_storage::CancellationToken;
-
-use crate::feed::FeedSource;
 
 /// Blocks that are read at the same time at most.
 const STREAMS_MAX: usize = 64;
@@ -27,29 +26,27 @@ struct RemoteBlocks {
     interrupt: CancellationToken,
 }
 
-impl FeedSource {
-    /// Makes workers read the rows.
-    pub(super) fn away(
-        mut self,
-        cluster: &Arc<Cluster>,
-        feed_spec: FeedSpec,
-        cancellation: &CancellationToken,
-    ) -> Result<FeedSource> {
-        self.streams = cluster.wait_for_slots(cancellation)?.min(STREAMS_MAX);
-        let asks = Arc::new(StageSpec::Feed(Box::new(feed_spec)));
-        let mut remote_blocks: Vec<Arc<dyn BlockSource>> = Vec::new();
-        for (number, here) in self.blocks.into_iter().enumerate() {
-            remote_blocks.push(Arc::new(RemoteBlocks {
-                cluster: cluster.clone(),
-                asks: asks.clone(),
-                number,
-                here,
-                interrupt: cancellation.clone(),
-            }));
-        }
-        self.blocks = remote_blocks;
-        Ok(self)
+/// Makes workers read the rows of a feed.
+pub(super) fn read_on_workers(
+    mut feed: FeedSource,
+    cluster: &Arc<Cluster>,
+    feed_spec: FeedSpec,
+    cancellation: &CancellationToken,
+) -> Result<FeedSource> {
+    feed.streams = cluster.wait_for_slots(cancellation)?.min(STREAMS_MAX);
+    let asks = Arc::new(StageSpec::Feed(Box::new(feed_spec)));
+    let mut remote_blocks: Vec<Arc<dyn BlockSource>> = Vec::new();
+    for (number, here) in feed.blocks.into_iter().enumerate() {
+        remote_blocks.push(Arc::new(RemoteBlocks {
+            cluster: cluster.clone(),
+            asks: asks.clone(),
+            number,
+            here,
+            interrupt: cancellation.clone(),
+        }));
     }
+    feed.blocks = remote_blocks;
+    Ok(feed)
 }
 
 impl BlockSource for RemoteBlocks {

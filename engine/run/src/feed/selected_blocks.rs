@@ -6,10 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arrow::array::RecordBatch;
+use forebay_contract::FeedSource;
 use forebay_feed::{BlockDataset, BlockSource};
 use forebay_model::{ContentId, Fault, IdBuilder, Result};
-
-use crate::feed::FeedSource;
 
 /// Selection of the blocks of a feed.
 pub(crate) struct BlockSelection<'a> {
@@ -43,33 +42,30 @@ struct SelectedBlocks {
     dataset: BlockDataset,
 }
 
-impl FeedSource {
-    /// The rows of each block with rows, by the name of the block; `None` where a block has no id.
-    pub(crate) fn rows_of_blocks(&self) -> Option<BTreeMap<String, u64>> {
-        let mut rows = BTreeMap::new();
-        for blocks in &self.blocks {
-            let dataset = blocks.dataset();
-            for block in (0..dataset.blocks() as u32).filter(|block| dataset.block_rows(*block) > 0)
-            {
-                let name = block_name(blocks.block_id(block)?);
-                rows.insert(name, dataset.block_rows(block));
-            }
+/// The rows of each block with rows, by the name of the block; `None` where a block has no id.
+pub(crate) fn rows_of_blocks(feed: &FeedSource) -> Option<BTreeMap<String, u64>> {
+    let mut rows = BTreeMap::new();
+    for blocks in &feed.blocks {
+        let dataset = blocks.dataset();
+        for block in (0..dataset.blocks() as u32).filter(|block| dataset.block_rows(*block) > 0) {
+            let name = block_name(blocks.block_id(block)?);
+            rows.insert(name, dataset.block_rows(block));
         }
-        Some(rows)
     }
+    Some(rows)
+}
 
-    /// The blocks that are new, and a sample of the others; `None` where blocks have no names.
-    pub(crate) fn select(
-        &self,
-        selection: &BlockSelection<'_>,
-    ) -> Option<(FeedSource, SelectedRows)> {
-        let mut rows = SelectedRows::default();
-        let mut selected = self.clone();
-        for blocks in &mut selected.blocks {
-            *blocks = Arc::new(SelectedBlocks::new(blocks.clone(), selection, &mut rows)?);
-        }
-        Some((selected, rows))
+/// The blocks of a feed that are new, and a sample of the others; `None` where blocks have no names.
+pub(crate) fn select_blocks(
+    feed: &FeedSource,
+    selection: &BlockSelection<'_>,
+) -> Option<(FeedSource, SelectedRows)> {
+    let mut rows = SelectedRows::default();
+    let mut selected = feed.clone();
+    for blocks in &mut selected.blocks {
+        *blocks = Arc::new(SelectedBlocks::new(blocks.clone(), selection, &mut rows)?);
     }
+    Some((selected, rows))
 }
 
 /// Name of the content of a block. The name is short, and a block whose name collides with another is taken for old.

@@ -14,9 +14,10 @@ use arrow::compute::kernels::cmp::gt_eq;
 use arrow::compute::{cast, filter_record_batch, prep_null_mask_filter};
 use arrow::datatypes::{Field, Schema};
 use arrow::row::{RowConverter, Rows, SortField};
+use forebay_contract::ChunkIterator;
 use forebay_feed::{BlockDataset, BlockSource, DatasetBlock, SequenceOptions};
 use forebay_model::{ContentId, Fault, Result, Span, canonical_keys, codes, logical_type, ticks};
-use forebay_storage::{ChunkIterator, StorageClient, storage_wait};
+use forebay_storage::{StorageClient, storage_wait};
 use serde::{Deserialize, Serialize};
 
 use crate::feed::source_blocks::{ScanPlan, read_share};

@@ -8,11 +8,12 @@ use std::time::Duration;
 use arrow::array::{ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions};
 use arrow::compute::{and_kleene, filter_record_batch, is_not_null};
 use arrow::datatypes::{Field, Schema};
+use forebay_contract::{ChunkIterator, RowRuns, ScanRequest};
 use forebay_execute::{PlannedSpan, ReadAhead, SourceInput};
 use forebay_feed::{BlockDataset, BlockSource, DatasetBlock};
 use forebay_model::{BoundValue, Chunk, ContentId, Dataset, Fault, Result, Span};
 use forebay_plan::{Carry, ColumnKernel, OpChain};
-use forebay_storage::{ChunkIterator, RowRuns, ScanRequest, StorageClient, storage_wait};
+use forebay_storage::{StorageClient, storage_wait};
 use forebay_threads::parallel_map;
 
 /// Minimum number of blocks of a feed that are opened ahead.

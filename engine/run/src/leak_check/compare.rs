@@ -9,10 +9,11 @@ use arrow::compute::{cast, concat_batches, filter_record_batch};
 use arrow::datatypes::{Field, Schema};
 use arrow::row::{OwnedRow, RowConverter, SortField};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
+use forebay_contract::{ChunkIterator, ConnectorRegistry, ScanRequest};
 use forebay_model::{Result, logical_type, ticks};
-use forebay_storage::{ChunkIterator, ScanRequest, StorageClient};
+use forebay_storage::StorageClient;
 
-use crate::connector_registry::{ConnectorRegistry, IntermediateFiles};
+use crate::intermediate_files::IntermediateFiles;
 use crate::leak_check::later_rows::LaterRows;
 use crate::leak_check::report::{LeakedColumn, RowMismatch, SinkComparison};
 

@@ -7,13 +7,14 @@ use arrow::array::{ArrayRef, AsArray, Int64Array};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Schema};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
+use forebay_contract::ScanRequest;
 use forebay_execute::SourceInput;
 use forebay_model::{
     BoundValue, ColumnExtent, DataSplit, Dataset, Pipeline, Result, TimeCutoff, tick_nanoseconds,
     ticks,
 };
 use forebay_plan::{SqlCompiler, span_extents};
-use forebay_storage::{ScanRequest, StorageClient};
+use forebay_storage::StorageClient;
 
 /// Number of times at which a split's condition is evaluated.
 const PROBES: i64 = 4096;

@@ -5,9 +5,10 @@ use std::collections::HashMap;
 use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::compute::cast;
 use arrow::row::{RowConverter, SortField};
+use forebay_contract::ScanRequest;
 use forebay_execute::SourceInput;
 use forebay_model::{Result, logical_type, ticks};
-use forebay_storage::{ScanRequest, StorageClient};
+use forebay_storage::StorageClient;
 
 /// The times of the rows of each series after a cut.
 pub(super) struct LaterRows {

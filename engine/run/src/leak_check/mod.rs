@@ -24,7 +24,7 @@ use forebay_plan::{
 use forebay_storage::ScratchDir;
 use forebay_window::WindowReach;
 
-use crate::connector_registry::IntermediateFiles;
+use crate::intermediate_files::IntermediateFiles;
 use crate::leak_check::columns::{TimedPipeline, fixed_columns, keys_of, time_of};
 use crate::leak_check::compare::OutputComparison;
 use crate::leak_check::later_rows::LaterRows;

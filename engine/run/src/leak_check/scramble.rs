@@ -6,15 +6,16 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::compute::{cast, concat};
 use arrow::datatypes::{Field, Schema};
+use forebay_contract::{
+    ChunkIterator, ConnectorRegistry, ScanRequest, Sink, Source, SourceWrapper, Trainer,
+};
 use forebay_execute::SourceInput;
 use forebay_model::{Chunk, Fault, Result, RowKeys, Span, logical_type, ticks};
-use forebay_storage::{ChunkIterator, ScanRequest, Sink, Source, SourceWrapper, StorageClient};
+use forebay_storage::StorageClient;
 use serde_json::Value;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-use crate::connector_registry::ConnectorRegistry;
 use crate::leak_check::value_sampler::ValueSampler;
-use crate::trainer::Trainer;
 
 /// Number of spans whose first rows are sampled for the values of a column.
 const SAMPLED_SPANS: usize = 8;

@@ -5,11 +5,10 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, BooleanArray, Float32Array, Float32Builder};
 use arrow::compute::{filter, not};
 use arrow::datatypes::Schema;
+use forebay_contract::{
+    EnsembleCombination, ForecastEnsemble, ModelPredictor, PredictConfig, Predictions,
+};
 use forebay_model::{Fault, Result, median};
-
-use super::config::{EnsembleCombination, ForecastEnsemble, PredictConfig};
-use super::model::ModelPredictor;
-use super::values::Predictions;
 
 /// The model of a forecast, of the models that its configuration names in the order of [`PredictConfig::models`].
 pub(super) fn forecast_predictor(

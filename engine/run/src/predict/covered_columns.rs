@@ -11,13 +11,13 @@ use datafusion::common::{Column, ScalarValue};
 use datafusion::prelude::{Expr, lit};
 use forebay_analyze::{ColumnCounts, ColumnMoments};
 use forebay_commit::Manifest;
+use forebay_contract::{HORIZON_STEP, ModelPredictor};
 use forebay_model::{
     CalendarSpan, ColumnClock, Fault, Finding, IdBuilder, PipelineSink, Result, RowChange, ticks,
 };
 use forebay_plan::{
     AnalyzerId, AnalyzerRequest, BaseDataset, BoundAnalyzer, BoundOp, BoundPipeline, FilterOp,
-    FutureFlow, HORIZON_STEP, MapOp, OpId, OpStream, PlanOp, hidden_nulls, slice_for_columns,
-    source_column,
+    FutureFlow, MapOp, OpId, OpStream, PlanOp, hidden_nulls, slice_for_columns, source_column,
 };
 use forebay_storage::Event;
 use forebay_window::{SeriesFrame, WindowFunction};
@@ -26,7 +26,6 @@ use serde_json::{Value, json};
 use super::hidden_features::{HELPER_PREFIX, name_before};
 use super::known_columns::last_written;
 use super::missing_values::missing_values;
-use super::model::ModelPredictor;
 use super::step::PredictTransform;
 use crate::executor::RunExecutor;
 use crate::leak_check::{time_text, times};

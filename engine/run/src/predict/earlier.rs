@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use forebay_commit::{Artifact, Manifest, StateStore};
+use forebay_contract::PredictConfig;
 use forebay_model::{Fault, Pipeline, PipelineSink, Result, codes};
 
-use super::config::PredictConfig;
 use super::ensemble_record::EnsembleRecord;
 use super::ensemble_report::EnsembleReport;
 use super::forecast_training::training_named;

@@ -5,8 +5,9 @@ use std::ops::ControlFlow;
 use arrow::array::RecordBatch;
 use datafusion::prelude::Expr;
 use forebay_commit::Manifest;
+use forebay_contract::{ScanRequest, literal_path};
 use forebay_model::Result;
-use forebay_storage::{ScanRequest, StorageLocation, literal_path};
+use forebay_storage::StorageLocation;
 use serde_json::{Value, json};
 
 use crate::session::Session;

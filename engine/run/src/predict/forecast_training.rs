@@ -1,8 +1,8 @@
 //! Trainings whose models make forecasts.
 
+use forebay_contract::{MissingKnown, PredictConfig};
 use forebay_model::{Pipeline, PipelineSink, Result};
 
-use super::config::{MissingKnown, PredictConfig};
 use crate::session::Session;
 
 /// True if a forecast by a model of a step accepts missing values of columns that are known in advance.

@@ -9,10 +9,11 @@ use arrow::compute::nullif;
 use arrow::datatypes::{DataType, Field};
 use forebay_analyze::ColumnCounts;
 use forebay_commit::Manifest;
+use forebay_contract::{HORIZON_STEP, ModelPredictor};
 use forebay_model::{Fault, IdBuilder, LedgerEntry, PipelineSink, Result, RowChange, codes};
 use forebay_plan::{
-    AnalyzerId, AnalyzerRequest, BoundAnalyzer, BoundOp, BoundPipeline, FutureFlow, HORIZON_STEP,
-    MapOp, NullValue, OpStream, PlanOp, future_streams, hidden_nulls,
+    AnalyzerId, AnalyzerRequest, BoundAnalyzer, BoundOp, BoundPipeline, FutureFlow, MapOp,
+    NullValue, OpStream, PlanOp, future_streams, hidden_nulls,
 };
 use forebay_storage::Event;
 use serde_json::json;
@@ -20,7 +21,6 @@ use serde_json::json;
 use super::known_columns::shortened_all;
 use super::missing_features::{MissingFeatures, missing_text};
 use super::missing_values::missing_values;
-use super::model::ModelPredictor;
 use super::step::PredictTransform;
 use crate::executor::RunExecutor;
 

@@ -7,16 +7,16 @@ use arrow::array::ArrayRef;
 use arrow::compute::nullif;
 use arrow::datatypes::Field;
 use forebay_analyze::{ColumnCounts, ColumnMoments};
+use forebay_contract::{FeatureFacts, MissingKnown};
 use forebay_model::{Fault, Finding, IdBuilder, Pipeline, PipelineSink, Result, codes};
 use forebay_plan::{
-    AnalyzerId, AnalyzerRequest, BoundAnalyzer, BoundOp, BoundPipeline, FUTURE_PART, FeatureFacts,
-    FutureFlow, GatherBy, GatherOp, MapOp, NodeFlow, NullValue, OpStream, PlanOp, future_streams,
-    hidden_nulls, live_columns, slice_for_columns, source_column, taken_columns,
+    AnalyzerId, AnalyzerRequest, BoundAnalyzer, BoundOp, BoundPipeline, FUTURE_PART, FutureFlow,
+    GatherBy, GatherOp, MapOp, NodeFlow, NullValue, OpStream, PlanOp, future_streams, hidden_nulls,
+    live_columns, slice_for_columns, source_column, taken_columns,
 };
 use forebay_storage::Event;
 use serde_json::json;
 
-use super::config::MissingKnown;
 use super::forecast_training::trainings_of;
 use super::missing_values::missing_values;
 use super::step::PredictTransform;

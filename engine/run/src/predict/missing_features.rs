@@ -1,10 +1,10 @@
 //! Features without a value in any row of the future: a forecast says nothing that its model learned of them.
 
 use forebay_commit::Manifest;
+use forebay_contract::MissingKnown;
 use forebay_model::{Fault, LedgerEntry, PipelineSink, Result, RowChange, codes};
 use forebay_storage::Event;
 
-use super::config::MissingKnown;
 use super::step::PredictTransform;
 use crate::executor::RunExecutor;
 

@@ -4,9 +4,7 @@
 //! own that runs when the model is trained. All guarantees of a sink hold for it, and its contract
 //! is checked on its files before any output of the run is published.
 
-mod classes;
 mod combination;
-mod config;
 mod contract;
 mod covered_columns;
 mod earlier;
@@ -25,7 +23,6 @@ mod missing_values;
 mod model;
 mod naive;
 mod reconcile;
-mod reconcile_config;
 mod reconcile_report;
 mod reconciled;
 mod reconciled_model;
@@ -38,26 +35,21 @@ use std::sync::Arc;
 
 use arrow::datatypes::Field;
 use forebay_commit::{Artifact, DegradationReport};
+use forebay_contract::{FOLD_WEIGHTS, LabelKind, ModelPredictor, PredictConfig, StepStrategy};
 use forebay_execute::RunState;
 use forebay_model::{
     CalendarSpan, ContentId, Dataset, Fault, Interval, NodeInput, Pipeline, PipelineNode,
     PipelineSink, Result, codes, tick_nanoseconds,
 };
 use forebay_plan::{
-    BoundPipeline, FUTURE_PART, FutureFlow, GatherBy, GatherOp, OpId, PlanOp, StepStrategy,
-    changed_by, check_horizon, compile, computed_by, unknown_column,
+    BoundPipeline, FUTURE_PART, FutureFlow, GatherBy, GatherOp, OpId, PlanOp, changed_by,
+    check_horizon, compile, computed_by, unknown_column,
 };
 use forebay_storage::StorageLocation;
 use forebay_window::SeriesLength;
 use serde_json::{Value, json};
 
-pub use self::classes::{ModelClasses, class_column};
 use self::combination::forecast_predictor;
-pub use self::config::{
-    EnsembleCombination, ForecastEnsemble, ForecastExpectation, ForecastFormat, MissingKnown,
-    PredictConfig, PredictedRows,
-};
-pub(crate) use self::config::{learns_errors, learns_weights};
 pub(crate) use self::ensemble_record::EnsembleRecord;
 pub use self::ensemble_report::{EnsembleMember, EnsembleReport};
 pub(crate) use self::examples::descending;
@@ -68,24 +60,23 @@ pub(crate) use self::forecast_training::{accepts_missing, declared_horizon};
 use self::forecast_training::{training_named, training_of};
 pub(crate) use self::known_columns::{known_by_step, last_written};
 pub use self::layout::ForecastLayout;
+pub(crate) use self::learned_on_folds::{learns_errors, learns_weights};
 pub(crate) use self::missing_values::missing_values;
+pub use self::model::LoadedModel;
 pub(crate) use self::model::LoadedModels;
-pub use self::model::{LoadedModel, ModelPredictor, prediction_fields, quantile_column};
 pub(crate) use self::naive::{naive_passes, step_of_future};
 pub(crate) use self::reconcile::{FoldForecasts, check_forecasts_memory};
-pub use self::reconcile_config::ForecastReconcile;
 pub use self::reconcile_report::ReconcileReport;
 pub(crate) use self::series_rows::SeriesRows;
 pub use self::step::{ForecastColumns, PredictTransform};
 pub(crate) use self::step::{STEP, is_constant_of_series, register_predict_step};
-pub use self::values::Predictions;
+pub use self::values::bounded_predictions;
 
 use self::contract::ForecastContract;
-use self::learned_on_folds::WEIGHTS;
+use self::learned_on_folds::check_folds;
 use self::step::{classes_in_forecast_fault, no_future};
 use crate::degradation::{name_replaced, replace_findings};
 use crate::executor::{RunExecutor, StagedOutput};
-use crate::label_kind::LabelKind;
 use crate::previous_artifact::PreviousArtifact;
 use crate::remote_run::{RemoteRun, ReusedArtifact, all_analyzers};
 use crate::report::{ForecastReport, PassReport};
@@ -241,7 +232,7 @@ impl Session {
         check_predicted_units(bound, future, &label_column(pipeline, &trainer.feed())?)?;
         self.check_models(pipeline, &config, training)?;
         if config.learned_ensemble().is_some() {
-            WEIGHTS.check(pipeline, bound, future)?;
+            check_folds(&FOLD_WEIGHTS, pipeline, bound, future)?;
         }
         self.check_reconciled(pipeline, bound, sink, &config)?;
         for column in &config.columns {

@@ -8,6 +8,7 @@ use arrow::array::{Array, ArrayRef, AsArray, Float32Array};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float32Type, Schema};
 use forebay_commit::{DegradationReport, StateStore};
+use forebay_contract::{ModelPredictor, Predictions};
 use forebay_execute::RunState;
 use forebay_model::{
     DAY_NANOSECONDS, DegradationLevel, Fault, Interval, NodeInput, Pipeline, PipelineNode,
@@ -17,10 +18,7 @@ use forebay_plan::{BoundPipeline, FutureRowsFacts, compile};
 use forebay_storage::{BackgroundTasks, ScratchDir};
 use serde_json::json;
 
-use super::{
-    ForecastModel, ForecastPlan, ModelPredictor, Predictions, UnpublishedForecast,
-    check_label_units,
-};
+use super::{ForecastModel, ForecastPlan, UnpublishedForecast, check_label_units};
 use crate::backfill_turn::BackfillStage;
 use crate::deadline::{DeadlineMonitor, PassKind, PlanOption, PlannedPass};
 use crate::degradation::degradation_report;

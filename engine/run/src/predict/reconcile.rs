@@ -11,18 +11,17 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Float64Type};
+use forebay_contract::{FOLD_ERRORS, ForecastFormat, ForecastReconcile, PredictConfig};
 use forebay_model::{Fault, Pipeline, PipelineSink, Result, codes};
 use forebay_plan::{BoundPipeline, FutureFlow};
 use forebay_series::reconcile::ReconcileMethod;
 use forebay_storage::{Event, ScratchDir};
 
-use super::config::{ForecastFormat, PredictConfig};
 use super::forecast_files::ForecastFiles;
 use super::forecast_hierarchy::{FoldRow, ForecastHierarchy, LevelForecasts, ReconciledLevel};
-use super::learned_on_folds::ERRORS;
-use super::reconcile_config::ForecastReconcile;
+use super::learned_on_folds::check_folds;
 use super::reconcile_report::ReconcileReport;
-use super::reconciled::ReconciledForecasts;
+use super::reconciled::ReconciledTable;
 use super::reconciled_model::ReconciledModel;
 use super::series_rows::{SeriesName, SeriesRows};
 use super::values::PredictionBounds;
@@ -55,7 +54,7 @@ impl Session {
         }
         let bottom = future_of(bound, &sink.from)?;
         if reconcile.learns() {
-            ERRORS.check(pipeline, bound, bottom)?;
+            check_folds(&FOLD_ERRORS, pipeline, bound, bottom)?;
         }
         let mut faults = Vec::new();
         for name in &reconcile.with {
@@ -316,7 +315,7 @@ impl Session {
         level: &LevelForecasts,
         reconciled: ReconciledLevel,
     ) -> Result<ForecastPlan> {
-        let forecasts = ReconciledForecasts::new(
+        let forecasts = ReconciledTable::new(
             &level.names,
             &level.times,
             reconciled.values,

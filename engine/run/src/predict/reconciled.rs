@@ -6,13 +6,14 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, BooleanArray, Float64Builder};
 use arrow::compute::cast;
 use arrow::datatypes::DataType;
+use forebay_contract::{ReconciledForecasts, ReconciledRows};
 use forebay_model::{ContentId, Fault, IdBuilder, Result};
 
 use super::series_rows::{SeriesName, SeriesRows};
 
 /// Reconciled forecasts of all series and times.
 #[derive(Debug)]
-pub struct ReconciledForecasts {
+pub(super) struct ReconciledTable {
     series: HashMap<SeriesName, usize>,
     times: HashMap<i64, usize>,
     /// Values of each time, in the order of the series.
@@ -22,21 +23,14 @@ pub struct ReconciledForecasts {
     id: ContentId,
 }
 
-/// Reconciled forecasts of some rows.
-pub(super) struct ReconciledRows {
-    pub values: ArrayRef,
-    /// True for rows that were moved to a bound.
-    pub clipped: BooleanArray,
-}
-
-impl ReconciledForecasts {
+impl ReconciledTable {
     /// Values of each time, in the order of the series.
     pub(super) fn new(
         names: &[SeriesName],
         times: &[i64],
         values: Vec<Vec<f64>>,
         clipped: Vec<Vec<bool>>,
-    ) -> ReconciledForecasts {
+    ) -> ReconciledTable {
         let mut id = IdBuilder::new("reconciled forecasts");
         for name in names {
             for key in name {
@@ -52,7 +46,7 @@ impl ReconciledForecasts {
         }
         let series = names.iter().cloned().enumerate();
         let numbered_times = times.iter().enumerate();
-        ReconciledForecasts {
+        ReconciledTable {
             series: series.map(|(number, name)| (name, number)).collect(),
             times: numbered_times
                 .map(|(number, time)| (*time, number))
@@ -67,9 +61,10 @@ impl ReconciledForecasts {
     pub(super) fn id(&self) -> ContentId {
         self.id
     }
+}
 
-    /// Forecasts of rows of the future, given the columns of their keys and their time.
-    pub(super) fn of_rows(
+impl ReconciledForecasts for ReconciledTable {
+    fn of_rows(
         &self,
         keys: &[ArrayRef],
         time: &ArrayRef,
@@ -107,7 +102,7 @@ mod tests {
         let names = [vec![Some("a".to_owned())], vec![None]];
         let values = vec![vec![1.0, 2.0], vec![3.0, 4.0]];
         let clipped = vec![vec![false, true], vec![false, false]];
-        let forecasts = ReconciledForecasts::new(&names, &[10, 11], values, clipped);
+        let forecasts = ReconciledTable::new(&names, &[10, 11], values, clipped);
         let keys: ArrayRef = Arc::new(StringArray::from(vec![None, Some("a"), None]));
         let time: ArrayRef = Arc::new(Date32Array::from(vec![11, 11, 10]));
         let rows = forecasts

@@ -4,23 +4,21 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, BooleanArray};
 use arrow::datatypes::Schema;
+use forebay_contract::{ModelClasses, ModelPredictor, Predictions, ReconciledForecasts};
 use forebay_model::Result;
 
-use super::classes::ModelClasses;
-use super::model::ModelPredictor;
-use super::reconciled::ReconciledForecasts;
-use super::values::Predictions;
+use super::reconciled::ReconciledTable;
 
 /// A model whose predictions are replaced by reconciled forecasts.
 #[derive(Debug)]
 pub(super) struct ReconciledModel {
     id: String,
     model: Arc<dyn ModelPredictor>,
-    forecasts: ReconciledForecasts,
+    forecasts: ReconciledTable,
 }
 
 impl ReconciledModel {
-    pub fn new(model: Arc<dyn ModelPredictor>, forecasts: ReconciledForecasts) -> ReconciledModel {
+    pub fn new(model: Arc<dyn ModelPredictor>, forecasts: ReconciledTable) -> ReconciledModel {
         ReconciledModel {
             id: format!("{}, reconciled as {}", model.id(), forecasts.id()),
             model,
@@ -78,7 +76,7 @@ impl ModelPredictor for ReconciledModel {
         self.model.rows_with_models(columns, rows)
     }
 
-    fn reconciled(&self) -> Option<&ReconciledForecasts> {
+    fn reconciled(&self) -> Option<&dyn ReconciledForecasts> {
         Some(&self.forecasts)
     }
 

@@ -7,18 +7,20 @@ use arrow::array::{
 };
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Float32Type, Int32Type};
+use forebay_contract::{
+    HORIZON_STEP, ModelClasses, ModelPredictor, TargetChain, prediction_fields, quantile_column,
+};
 use forebay_model::{Fault, Result, RowChange, Step, codes};
 use forebay_plan::{
-    BindScope, FutureFlow, HORIZON_STEP, KNOWN_UNTIL, MapOp, PlanOp, PredictionFeedback, RowMark,
-    TargetChain, Transform, TransformRegistry, ValueCount, admit_output, check_horizon,
-    check_recursive_label, source_column, unknown_column,
+    BindScope, FutureFlow, KNOWN_UNTIL, MapOp, PlanOp, PredictionFeedback, RowMark, Transform,
+    TransformRegistry, ValueCount, admit_output, check_horizon, check_recursive_label,
+    source_column, unknown_column,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::classes::ModelClasses;
 use super::missing_values::missing_values;
-use super::model::{LoadedModel, LoadedModels, ModelPredictor, prediction_fields, quantile_column};
+use super::model::{LoadedModel, LoadedModels};
 use super::values::{
     BoundedColumns, PredictionBounds, bounded_columns, in_units_of_rows, prediction_type,
 };

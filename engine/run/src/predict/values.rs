@@ -1,54 +1,23 @@
-//! Predictions, and their written form: in the units of the rows, quantiles in ascending order, all within bounds.
+//! The written form of predictions: in the units of the rows, quantiles in ascending order, all within bounds.
 
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Float32Array, Float64Array};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float64Type};
+use forebay_contract::{ModelClasses, Predictions, TargetChain};
 use forebay_model::{Fault, Result};
-use forebay_plan::TargetChain;
 
-use super::classes::ModelClasses;
-
-/// Predictions of a model for some rows.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Predictions {
-    /// The point forecast; of a model of classes, the probability of the most probable one.
-    pub point: Float32Array,
-    /// Predictions of each quantile of the model, in their order. They may cross.
-    pub quantiles: Vec<Float32Array>,
-    /// Probabilities of each class of the model, in their order.
-    pub probabilities: Vec<Float32Array>,
-}
-
-impl Predictions {
-    /// Columns as `predict` writes them: the point forecast, then the quantiles, in ascending order in each row and within
-    /// the bounds.
-    pub fn into_bounded_columns(self, min: Option<f64>, max: Option<f64>) -> Result<Vec<ArrayRef>> {
-        let columns = in_units_of_rows(self, None, &[])?;
-        let bounds = PredictionBounds::new(min, max);
-        Ok(bounded_columns(&columns, bounds, &DataType::Float32)?.columns)
-    }
-
-    /// Columns as `predict` writes them for a model of classes: the most probable class, then the
-    /// probability of each.
-    pub fn into_class_columns(self, classes: &ModelClasses) -> Vec<ArrayRef> {
-        let mut columns = vec![classes.most_probable(&self.probabilities)];
-        for probability in self.probabilities {
-            columns.push(Arc::new(probability));
-        }
-        columns
-    }
-}
-
-impl From<Float32Array> for Predictions {
-    fn from(point: Float32Array) -> Self {
-        Predictions {
-            point,
-            quantiles: Vec::new(),
-            probabilities: Vec::new(),
-        }
-    }
+/// Columns as `predict` writes them: the point forecast, then the quantiles, in ascending order in each row and within
+/// the bounds.
+pub fn bounded_predictions(
+    predictions: Predictions,
+    min: Option<f64>,
+    max: Option<f64>,
+) -> Result<Vec<ArrayRef>> {
+    let columns = in_units_of_rows(predictions, None, &[])?;
+    let bounds = PredictionBounds::new(min, max);
+    Ok(bounded_columns(&columns, bounds, &DataType::Float32)?.columns)
 }
 
 /// Bounds of predictions.

@@ -26,7 +26,6 @@ use crate::session::Session;
 
 pub(crate) use self::data_time::base_sources;
 pub(crate) use self::decisions::RefitDecisions;
-pub use self::policy::parse_refit;
 
 /// Reason for the first fit of a step.
 const FIRST: &str = "no earlier run had learned it";

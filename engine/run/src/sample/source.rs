@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use arrow::array::{AsArray, BooleanArray, RecordBatch};
 use arrow::compute::filter_record_batch;
+use forebay_contract::{
+    ChunkIterator, ConnectorRegistry, ModelPredictor, ReadModelFile, ScanRequest, Sink, Source,
+    Trainer,
+};
 use forebay_model::{Chunk, DataSplit, Dataset, Fault, FileRange, Result, RowKeys, Span};
 use forebay_plan::{SqlCompiler, split_operation};
-use forebay_storage::{ChunkIterator, ScanRequest, Sink, Source, StorageClient};
+use forebay_storage::StorageClient;
 use serde_json::Value;
-
-use crate::connector_registry::ConnectorRegistry;
-use crate::predict::ModelPredictor;
-use crate::trainer::{ReadModelFile, Trainer};
 
 /// Rows of a batch while the rows of a piece are counted.
 const COUNTED_ROWS: usize = 8192;

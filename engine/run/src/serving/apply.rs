@@ -8,18 +8,19 @@ use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
 use arrow::datatypes::{Field, Schema, SchemaRef};
 use forebay_commit::{Artifact, ServingManifest, ServingReference};
+use forebay_contract::{OutputSum, ScanRequest, literal_path};
 use forebay_execute::SourceInput;
 use forebay_model::{
     Fault, NodeInput, Pipeline, PipelineSource, Result, RowSum, codes, logical_type, plain_batch,
 };
 use forebay_plan::RowCounts;
-use forebay_storage::{Event, ScanRequest, ScratchDir, literal_path};
+use forebay_storage::{Event, ScratchDir};
 use parquet::arrow::ArrowWriter;
 use serde_json::json;
 
 use super::{FileRows, ServingModel};
 use crate::leak_check::{TimeRange, time_text};
-use crate::report::{OutputSum, RunReport};
+use crate::report::RunReport;
 use crate::session::{Session, SessionOptions};
 
 /// New rows of a source, and what makes them later than a state.

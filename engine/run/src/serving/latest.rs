@@ -10,6 +10,7 @@ use arrow::datatypes::{DataType, Field};
 use arrow::row::{RowConverter, SortField};
 use bytes::Bytes;
 use forebay_commit::{PieceWriter, ServingReference, StoredLatest, read_table, write_table};
+use forebay_contract::ScanRequest;
 use forebay_execute::SourceInput;
 use forebay_model::{
     AnalyzerInput, AnyAnalyzer, AnyState, Chunk, ContentId, Fault, Finding, IdBuilder,
@@ -20,7 +21,6 @@ use forebay_plan::{
     FutureRowsOp, GatherBy, GatherOp, OpChain, OpStream, PlanOp, WindowRowOrder, base_column,
     slice_for_columns,
 };
-use forebay_storage::ScanRequest;
 use forebay_threads::lock;
 
 use super::joined::row_keys;

@@ -12,13 +12,14 @@ use forebay_commit::{
     Artifact, PieceWriter, SeriesPiece, ServingManifest, ServingReference, SpanPrefix, StoredPiece,
     StoredWindow,
 };
+use forebay_contract::ScanRequest;
 use forebay_execute::SourceInput;
 use forebay_model::{
     Chunk, ContentId, Fault, IdBuilder, NodeInput, Pipeline, PipelineNode, Result, Span, codes,
     ticks,
 };
 use forebay_plan::{Carry, ChainWindow, OpChain, StoredSeries, WindowBudget};
-use forebay_storage::{ScanRequest, ScratchDir};
+use forebay_storage::ScratchDir;
 use forebay_window::WindowEngine;
 
 use super::joined::TableRequest;

@@ -9,10 +9,11 @@ use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, UInt32Array
 use arrow::compute::kernels::zip::zip;
 use arrow::compute::{cast, is_not_null, take};
 use arrow::datatypes::{Field, FieldRef, Schema};
+use forebay_contract::HORIZON_STEP;
 use forebay_model::{AnalyzerInput, Fault, IdBuilder, Result, TextRules, codes, ticks};
 use forebay_plan::{
-    BoundOp, BoundPipeline, FutureRowsOp, HORIZON_STEP, KNOWN_UNTIL, MapOp, OpId, OpList, OpStream,
-    PlanOp, live_columns, request_column, source_column,
+    BoundOp, BoundPipeline, FutureRowsOp, KNOWN_UNTIL, MapOp, OpId, OpList, OpStream, PlanOp,
+    live_columns, request_column, source_column,
 };
 
 use super::fitted_column::fit_type;

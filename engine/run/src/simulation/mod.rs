@@ -23,12 +23,10 @@ use arrow::datatypes::{Schema, SchemaRef};
 use bytes::Bytes;
 use forebay_cluster::{CostClass, FailureAction, TaskScheduler};
 use forebay_commit::{AttemptFence, Manifest, ReuseDecision, Shard, StateStore, record_is_intact};
+use forebay_contract::{EncodedPiece, FileLayout, FileWriter, Sink};
 use forebay_execute::WriteTarget;
 use forebay_model::{ContentId, Fault, RelativePath, Result, codes};
-use forebay_storage::{
-    BackgroundTasks, EncodedPiece, FileLayout, FileWriter, IgnoreEvents, ScratchDir, Sink,
-    StorageClient, StorageLocation,
-};
+use forebay_storage::{BackgroundTasks, IgnoreEvents, ScratchDir, StorageClient, StorageLocation};
 use object_store::path::Path;
 use serde_json::{Value, json};
 

@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use forebay_cluster::{FeedSpec, MessageSink, TaskOutcome, encode_rows, split_batch};
 use forebay_commit::Artifact;
+use forebay_contract::FeedSource;
 use forebay_model::{ContentId, Fault, Result, SeriesCounts, codes};
 use forebay_storage::Event;
 use forebay_storage::failpoint::step;
 
-use crate::feed::FeedSource;
 use crate::session::Session;
 
 /// Number of feeds that stay open: those of a training and its validation, of two jobs.

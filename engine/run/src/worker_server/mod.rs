@@ -21,6 +21,7 @@ use forebay_cluster::{
     with_heartbeat,
 };
 use forebay_commit::StateStore;
+use forebay_contract::PartContext;
 use forebay_model::{ContentId, Fault, Result, SeriesCounts, codes};
 use forebay_storage::failpoint::step;
 use forebay_storage::{CancellationToken, ScratchDir, start_runtime};
@@ -29,7 +30,6 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 use tokio::sync::oneshot;
 use tonic::transport::Server;
 
-use crate::part_context::PartContext;
 use crate::session::{Session, SessionOptions};
 use crate::training_parts::PartExchange;
 use crate::worker_server::feed_service::FeedService;

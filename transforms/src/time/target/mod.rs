@@ -9,10 +9,9 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, BooleanArray};
 use arrow::datatypes::{DataType, Field};
+use forebay_contract::TARGET_PREFIX;
 use forebay_model::{Fault, Result, RowChange, codes, type_words};
-use forebay_plan::{
-    BindScope, ConfiguredTransform, FilterOp, MapOp, PlanOp, TARGET_PREFIX, Transform,
-};
+use forebay_plan::{BindScope, ConfiguredTransform, FilterOp, MapOp, PlanOp, Transform};
 use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -5,10 +5,9 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, BooleanArray, Float64Array};
 use arrow::datatypes::{DataType, Field};
 use forebay_analyze::{SeriesFit, SeriesStatistic};
+use forebay_contract::{KeyNumbers, PortableMap};
 use forebay_model::{Fault, Finding, Result, codes};
-use forebay_plan::{
-    AnalyzerRequest, BindScope, KeyNumbers, LoweredMap, MapOp, PlanOp, PortableMap, RowMark,
-};
+use forebay_plan::{AnalyzerRequest, BindScope, LoweredMap, MapOp, PlanOp, RowMark};
 
 use super::TargetTransform;
 use crate::shared::{KeyIndex, doubles, finding_at, portable_keys};

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, Float64Array};
 use arrow::datatypes::{DataType, Field};
 use forebay_analyze::SeriesStatistic;
-use forebay_model::{Fault, Result, codes};
-use forebay_plan::{
-    BindScope, KeyNumbers, MapOp, PlanOp, PortableMap, TARGET_PREFIX, TargetFunction, TargetStage,
-    WrittenNulls, parameter_columns, row_parameters,
+use forebay_contract::{
+    KeyNumbers, PortableMap, TARGET_PREFIX, TargetFunction, TargetStage, parameter_columns,
+    row_parameters,
 };
+use forebay_model::{Fault, Result, codes};
+use forebay_plan::{BindScope, MapOp, PlanOp, WrittenNulls};
 use forebay_window::{SeriesLength, WindowFunction};
 
 use super::operation::{BoxCoxExponent, BoxCoxFit, DifferenceLengths, SeasonalLength};

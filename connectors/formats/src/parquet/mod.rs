@@ -1,0 +1,55 @@
+//! Parquet.
+
+mod annotations;
+mod bits;
+mod byte_walk;
+mod checked_pages;
+mod checksums;
+mod chunks;
+mod config;
+mod deltas;
+mod dictionary;
+mod extent;
+mod fetch;
+mod file_batches;
+mod file_chunk_reader;
+mod footer;
+mod group_decoder;
+mod group_reader;
+mod int96;
+mod intervals;
+mod known_fields;
+mod notes;
+mod null_counts;
+mod numbers;
+mod page_counts;
+mod page_gate;
+mod page_header;
+mod page_index;
+mod page_index_cache;
+mod page_sizes;
+mod pages;
+mod plan;
+mod prune;
+mod request;
+mod sink;
+mod source;
+mod summaries;
+mod table;
+mod words;
+mod zstd_pages;
+
+pub use config::{Int96Unit, ParquetCompression, ParquetSink, ParquetSource};
+
+pub use chunks::ParquetScan;
+pub use config::{file_bytes_target, group_rows_max};
+pub use extent::row_group_extents;
+pub use file_batches::FileBatches;
+pub use footer::FooterCache;
+pub use notes::FooterSummary;
+pub use prune::RowGroupPruner;
+pub(crate) use request::open_request;
+pub use sink::ParquetEncoder;
+pub use source::split_pieces;
+pub use summaries::FooterNotes;
+pub use table::{KeptRows, StoredNames, TableFiles};
