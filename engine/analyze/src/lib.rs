@@ -93,9 +93,7 @@ pub use ranking::VocabularyOrder;
 pub use sampled_quantiles::{SampledQuantiles, SampledQuantilesState};
 pub use sampled_rows::{SampledRows, SampledRowsState};
 pub use sampled_statistic::{SampleStatistic, SampledStatistic};
-pub use sampled_weighted_quantiles::{
-    SampledWeightedQuantiles, SampledWeightedQuantilesState,
-};
+pub use sampled_weighted_quantiles::{SampledWeightedQuantiles, SampledWeightedQuantilesState};
 pub use series_fit::{SeriesFit, SeriesFitState, SeriesStatistic};
 pub use series_shape::{SeriesShape, SeriesShapeState};
 pub use sum_accumulator::SumAccumulator;

@@ -457,7 +457,7 @@ fn grouped_by(
     groups.into_iter().map(|(_, group)| group).collect()
 }
 
-/// What columns of one fault share.
+/// Facts that all columns of one fault share.
 #[derive(PartialEq)]
 struct GroupKey {
     cause: Option<String>,

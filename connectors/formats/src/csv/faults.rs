@@ -198,7 +198,7 @@ fn other_rows_note(record_place: &RecordPlace<'_>, columns: usize) -> Option<Str
         let line = record_place.text_place(start).ok()?.line;
         lines.push(line.to_string());
     }
-    let more = others.saturating_sub(lines.len() as u64);
+    let unlisted = others.saturating_sub(lines.len() as u64);
     match lines.as_slice() {
         [] => None,
         [line] => Some(format!(
@@ -206,12 +206,12 @@ fn other_rows_note(record_place: &RecordPlace<'_>, columns: usize) -> Option<Str
         )),
         lines => {
             let listed = lines.join(", ");
-            let more = match more {
+            let more_text = match unlisted {
                 0 => String::new(),
-                more => format!(", and {more} more"),
+                unlisted => format!(", and {unlisted} more"),
             };
             Some(format!(
-                "other rows with a wrong number of fields begin in lines {listed}{more}"
+                "other rows with a wrong number of fields begin in lines {listed}{more_text}"
             ))
         }
     }
