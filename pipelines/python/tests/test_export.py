@@ -464,6 +464,39 @@ def test_steps_before_a_model_are_part_of_it(prepared: pathlib.Path, model: str)
     numpy.testing.assert_allclose(result, expected, rtol=1e-5 if model == "flags" else 1e-6)
 
 
+CODES = """
+version: 1
+name: codes
+sources:
+  data: { parquet: { path: "data/*.parquet" } }
+steps:
+  features: { from: data, do: [{ ordinal: { columns: [code], unknown: { value: 99 } } }] }
+sinks:
+  trees: { from: features, train: { path: out/trees, model: gbdt, label: y, dense: [code], rounds: 20 } }
+"""
+
+
+def test_numbers_beyond_those_of_categories_were_never_seen(tmp_path: pathlib.Path) -> None:
+    if not os.path.exists(os.environ.get("FOREBAY_BIN", "")):
+        pytest.skip("there is no program")
+    codes = [None if row % 5 == 0 else row % 5 for row in range(500)]
+    labels = [100.0 if code is None else float(code) for code in codes]
+    table = pyarrow.table({"code": pyarrow.array(codes, pyarrow.int64()), "y": labels})
+    (tmp_path / "data").mkdir()
+    pyarrow.parquet.write_table(table, tmp_path / "data" / "a.parquet")
+    (tmp_path / "spec.yaml").write_text(CODES)
+    for arguments in [("run", "spec.yaml"), ("export", "out/trees", "trees.onnx")]:
+        ended = forebay(tmp_path, *arguments)
+        assert ended.returncode == 0, ended.stderr
+    session = onnxruntime.InferenceSession(tmp_path / "trees.onnx")
+    # A double of 2^63 is no int64.
+    seen = numpy.array([numpy.nan, 4.0, 5.0, 2.0**63, -(2.0**63), numpy.inf])
+    (predicted,) = session.run(["prediction"], {"code": seen})
+    # Unknown codes go with the greatest one, missing ones with those of the training.
+    numpy.testing.assert_allclose(predicted[2:], predicted[1])
+    assert predicted[0] > 50 > predicted[1]
+
+
 TARGETS = """
 version: 1
 name: targets

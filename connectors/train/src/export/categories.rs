@@ -18,6 +18,9 @@ const MISSING_NUMBER: i64 = i64::MIN;
 /// The largest whole number up to which double precision tells all apart.
 const EXACT_MAX: u128 = (1 << 53) - 1;
 
+/// A whole number beyond those of categories; so is its negative.
+const NO_CATEGORY: f64 = (EXACT_MAX + 1) as f64;
+
 /// A whole number for each category.
 struct LookUp<'a> {
     tokens: &'a [String],
@@ -71,6 +74,11 @@ impl<'a> LookUp<'a> {
             int_attribute("default_int64", self.default),
         ];
         let values = input.as_doubles(graph);
+        // Numbers beyond those of categories are none, and int64 holds not all of them: such a one would be cast to the
+        // number of missing ones.
+        let least = graph.double(-NO_CATEGORY);
+        let greatest = graph.double(NO_CATEGORY);
+        let values = graph.node("Clip", &[&values, &least, &greatest]);
         let categories = whole_numbers(graph, &values, MISSING_NUMBER);
         Ok(graph.ml_node("LabelEncoder", &[&categories], attributes))
     }
