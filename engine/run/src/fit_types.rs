@@ -196,6 +196,10 @@ pub(crate) fn fit_values(column: &ArrayRef, field: &Field, rules: TextRules) -> 
     if logical_type(column.data_type()) == DataType::Utf8 {
         return read_texts(column, field, rules);
     }
+    // A number is no time without a format: it may count days, seconds or others.
+    if is_time_beside_number(column.data_type(), field.data_type()) {
+        return Err(type_fault(column, field));
+    }
     let strict = CastOptions {
         safe: false,
         ..CastOptions::default()
@@ -223,6 +227,15 @@ pub(crate) fn fit_values(column: &ArrayRef, field: &Field, rules: TextRules) -> 
     Err(Fault::new(codes::COLUMN_TYPE, message)
         .column(field.name())
         .rows([row as u64]))
+}
+
+/// True if one type holds times, and the other one numbers or booleans.
+fn is_time_beside_number(one: &DataType, other: &DataType) -> bool {
+    (one.is_temporal() && is_number_type(other)) || (is_number_type(one) && other.is_temporal())
+}
+
+fn is_number_type(data_type: &DataType) -> bool {
+    data_type.is_numeric() || *data_type == DataType::Boolean
 }
 
 fn type_fault(column: &ArrayRef, field: &Field) -> Fault {
@@ -282,7 +295,17 @@ mod tests {
         let micros = |values: Vec<i64>| -> ArrayRef {
             Arc::new(arrow::array::TimestampMicrosecondArray::from(values))
         };
-        let cases: [(ArrayRef, DataType, Option<&str>); 11] = [
+        let cases: [(ArrayRef, DataType, Option<&str>); 13] = [
+            (
+                Arc::new(Int64Array::from(vec![19_783])),
+                DataType::Date32,
+                Some("int64, not"),
+            ),
+            (
+                Arc::new(Date32Array::from(vec![19_783])),
+                DataType::Int32,
+                Some("not int32"),
+            ),
             (floats(vec![1.0, -0.0]), DataType::Int64, None),
             (floats(vec![1.0, 2.7]), DataType::Int64, Some("2.7")),
             (floats(vec![f64::NAN]), DataType::Int64, Some("not")),

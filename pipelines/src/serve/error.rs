@@ -30,6 +30,10 @@ impl ServeError {
         ServeError::new(StatusCode::NOT_FOUND, message)
     }
 
+    pub fn wrong_method(message: impl Into<String>) -> ServeError {
+        ServeError::new(StatusCode::METHOD_NOT_ALLOWED, message)
+    }
+
     pub fn too_large(message: impl Into<String>) -> ServeError {
         ServeError::new(StatusCode::PAYLOAD_TOO_LARGE, message)
     }

@@ -19,6 +19,7 @@ use serde_json::{Map, Value};
 
 use super::body::{off_network, sized_work};
 use super::error::ServeError;
+use super::model::EXACT_INTEGERS_FLOAT64;
 use super::service::ServeService;
 
 /// Content type of Arrow streams.
@@ -164,6 +165,9 @@ pub(super) fn column_of_values(name: &str, values: &[&Value]) -> Result<ArrayRef
             values.iter().map(|value| value.as_u64()),
         )));
     }
+    if let Some(numbers) = whole_numbers(values) {
+        return Ok(Arc::new(Int64Array::from(numbers)));
+    }
     if have_kind(Value::is_number) {
         return Ok(Arc::new(Float64Array::from_iter(
             values.iter().map(|value| value.as_f64()),
@@ -183,6 +187,35 @@ pub(super) fn column_of_values(name: &str, values: &[&Value]) -> Result<ArrayRef
         "`{name}` has values of several kinds, or lists, which JSON rows cannot hold; send an \
          Arrow stream"
     )))
+}
+
+/// Integers beside numbers such as `1.0` and `1e3`, which some programs write for whole ones. As floats, large integers
+/// among them would be others.
+fn whole_numbers(values: &[&Value]) -> Option<Vec<Option<i64>>> {
+    let has_integer = values.iter().any(|value| value.is_i64());
+    if !has_integer {
+        return None;
+    }
+    let mut numbers = Vec::with_capacity(values.len());
+    for value in values {
+        numbers.push(if value.is_null() {
+            None
+        } else {
+            Some(whole_number(value)?)
+        });
+    }
+    Some(numbers)
+}
+
+fn whole_number(value: &Value) -> Option<i64> {
+    if let Some(integer) = value.as_i64() {
+        return Some(integer);
+    }
+    let number = value.as_f64()?;
+    let is_whole = number.fract() == 0.0 && number.abs() < EXACT_INTEGERS_FLOAT64;
+    // Integers have no negative zero.
+    let is_negative_zero = number == 0.0 && number.is_sign_negative();
+    (is_whole && !is_negative_zero).then_some(number as i64)
 }
 
 /// An object of JSON whose only field holds rows as a list of objects; null where there is no value.
@@ -241,6 +274,10 @@ mod tests {
             (json!([1, null, -3]), DataType::Int64),
             (json!([1, u64::MAX]), DataType::UInt64),
             (json!([1, 2.5]), DataType::Float64),
+            (json!([1, null, 2e3]), DataType::Int64),
+            (json!([1, -0.0]), DataType::Float64),
+            (json!([1.0, null]), DataType::Float64),
+            (json!([i64::MAX, 1e300]), DataType::Float64),
             (json!([true, null]), DataType::Boolean),
             (json!(["a", null]), DataType::Utf8),
             (json!([null, null]), DataType::Null),
@@ -251,6 +288,13 @@ mod tests {
             assert_eq!(*column.data_type(), data_type);
             assert_eq!(column.len(), values.len());
         }
+        let large = [json!(9_007_199_254_740_993_i64), json!(1e15)];
+        let column = column_of_values("x", &large.iter().collect::<Vec<_>>()).unwrap();
+        let numbers = column.as_primitive::<arrow::datatypes::Int64Type>();
+        assert_eq!(
+            numbers.values(),
+            &[9_007_199_254_740_993, 1_000_000_000_000_000]
+        );
         let mixed = [json!(1), json!("a")];
         assert!(column_of_values("x", &mixed.iter().collect::<Vec<_>>()).is_err());
     }

@@ -35,7 +35,8 @@ use super::open_inference::{
 };
 use super::service::{RowsQuestion, ServeService};
 use super::tensor::{
-    NULL_ROWS, OutputTensor, TensorShape, TensorType, read_binary, texts_of_bytes, with_null_rows,
+    NULL_ROWS, OutputTensor, TensorShape, TensorType, null_rows_are_no_text, read_binary,
+    texts_of_bytes, with_null_rows,
 };
 
 /// Path of the service.
@@ -277,7 +278,8 @@ fn input_columns(request: &ModelInferRequest) -> Result<NamedColumns, ServeError
         let null_rows = input.parameters.get(NULL_ROWS);
         let column = match null_rows.and_then(|parameter| parameter.choice.as_ref()) {
             Some(ParameterChoice::Text(null_rows)) => with_null_rows(name, column, null_rows)?,
-            _ => column,
+            Some(_) => return Err(null_rows_are_no_text(name)),
+            None => column,
         };
         add_column(&mut columns, name, column)?;
     }

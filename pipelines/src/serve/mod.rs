@@ -294,11 +294,21 @@ fn router(service: &Arc<ServeService>) -> Router {
         .merge(feast::routes())
         .merge(admin::routes())
         .fallback(unknown_path)
+        .method_not_allowed_fallback(wrong_method)
         .layer(middleware::from_fn_with_state(
             service.clone(),
             guard::guard,
         ))
         .with_state(service.clone())
+}
+
+async fn wrong_method(request: axum::extract::Request) -> http::Response<axum::body::Body> {
+    let message = format!(
+        "`{}` does not take the method {}; see /openapi.json",
+        request.uri().path(),
+        request.method()
+    );
+    error_response(&error::ServeError::wrong_method(message))
 }
 
 async fn unknown_path(request: axum::extract::Request) -> http::Response<axum::body::Body> {

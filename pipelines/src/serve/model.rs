@@ -14,6 +14,9 @@ use super::drift::DriftMonitor;
 use super::error::ServeError;
 use crate::{Forebay, ForecastForm, TrainedModel};
 
+/// Below it, each whole number has a float64 of its own.
+pub(super) const EXACT_INTEGERS_FLOAT64: f64 = (1_u64 << 53) as f64;
+
 /// Settings of the answers of a version.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct AnswerOptions {
@@ -549,7 +552,8 @@ fn prediction_schema(
     Ok(Arc::new(Schema::new(fields)))
 }
 
-/// Values of an input that its type can hold: fractions are refused for integers, and numbers for texts.
+/// Values of an input that its type can hold: fractions and floats beyond exact ones are refused for integers, and numbers
+/// for texts.
 fn fitting_input(field: &Field, array: ArrayRef) -> Result<ArrayRef, ServeError> {
     let input_type = field.data_type();
     let array_type = array.data_type();
@@ -572,12 +576,30 @@ fn fitting_input(field: &Field, array: ArrayRef) -> Result<ArrayRef, ServeError>
     if input_type.is_integer() && array_type.is_floating() {
         let numbers = cast(&array, &DataType::Float64)
             .map_err(|error| ServeError::bad_request(error.to_string()))?;
-        let mut numbers = numbers.as_primitive::<Float64Type>().iter().flatten();
-        if let Some(fraction) = numbers.find(|number| number.fract() != 0.0) {
-            return refused(&fraction.to_string());
+        let numbers = numbers.as_primitive::<Float64Type>();
+        let end = exact_integers_end(array_type);
+        for number in numbers.iter().flatten() {
+            if number.fract() != 0.0 {
+                return refused(&number.to_string());
+            }
+            if number.abs() >= end {
+                let kind = type_words(array_type);
+                return refused(&format!(
+                    "{number} as {kind}, which stands for several whole numbers; send integers"
+                ));
+            }
         }
     }
     Ok(array)
+}
+
+/// Below it, each whole number has a float of this type of its own.
+fn exact_integers_end(float_type: &DataType) -> f64 {
+    match float_type {
+        DataType::Float16 => 2048.0,
+        DataType::Float32 => 16_777_216.0,
+        _ => EXACT_INTEGERS_FLOAT64,
+    }
 }
 
 /// First characters of an id, for people.

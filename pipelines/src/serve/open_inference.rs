@@ -25,7 +25,8 @@ use super::refusal::error_response;
 use super::rows::answer_arrow;
 use super::service::{RowsQuestion, ServeService};
 use super::tensor::{
-    NULL_ROWS, OutputTensor, TensorShape, TensorType, column_shape, read_binary, with_null_rows,
+    NULL_ROWS, OutputTensor, TensorShape, TensorType, column_shape, null_rows_are_no_text,
+    read_binary, with_null_rows,
 };
 use super::tensor_json::{TensorData, read_json};
 
@@ -333,8 +334,9 @@ fn input_columns(request: &InferRequest, mut tensors: Bytes) -> Result<NamedColu
             }
         };
         let column = shape.column(values)?;
-        let column = match input.parameters.get(NULL_ROWS).and_then(Value::as_str) {
-            Some(null_rows) => with_null_rows(name, column, null_rows)?,
+        let column = match input.parameters.get(NULL_ROWS) {
+            Some(Value::String(null_rows)) => with_null_rows(name, column, null_rows)?,
+            Some(_) => return Err(null_rows_are_no_text(name)),
             None => column,
         };
         add_column(&mut columns, name, column)?;

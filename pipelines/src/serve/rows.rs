@@ -39,6 +39,7 @@ type JsonRow = Map<String, Value>;
 
 /// An object with the list `rows`.
 #[derive(Deserialize)]
+#[serde(expecting = "an object with the list `rows`")]
 struct NamedRows {
     rows: Vec<JsonRow>,
 }

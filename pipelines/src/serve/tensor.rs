@@ -294,6 +294,13 @@ pub(super) fn with_null_rows(
         .map_err(|error| ServeError::bad_request(error.to_string()))
 }
 
+/// Refusal of a parameter `null_rows` that is a number or a flag.
+pub(super) fn null_rows_are_no_text(name: &str) -> ServeError {
+    ServeError::bad_request(format!(
+        "`{NULL_ROWS}` of input `{name}` is no text; list the rows, such as \"0,7\""
+    ))
+}
+
 /// A column of an answer as a tensor.
 pub(super) struct OutputTensor {
     pub name: String,

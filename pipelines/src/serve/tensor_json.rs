@@ -47,9 +47,13 @@ pub(super) fn read_json(
         TensorType::Int16 => read_integers::<Int16Type, _>(name, tensor_type, &flat, Value::as_i64),
         TensorType::Int32 => read_integers::<Int32Type, _>(name, tensor_type, &flat, Value::as_i64),
         TensorType::Int64 => read_integers::<Int64Type, _>(name, tensor_type, &flat, Value::as_i64),
-        TensorType::Float16 => read_floats::<Float16Type>(name, &flat, half::f16::from_f64),
-        TensorType::Float32 => read_floats::<Float32Type>(name, &flat, |value| value as f32),
-        TensorType::Float64 => read_floats::<Float64Type>(name, &flat, |value| value),
+        TensorType::Float16 => {
+            read_floats::<Float16Type>(name, tensor_type, &flat, half::f16::from_f64)
+        }
+        TensorType::Float32 => {
+            read_floats::<Float32Type>(name, tensor_type, &flat, |value| value as f32)
+        }
+        TensorType::Float64 => read_floats::<Float64Type>(name, tensor_type, &flat, |value| value),
     }
 }
 
@@ -111,19 +115,26 @@ where
     Ok(Arc::new(PrimitiveArray::<T>::from_iter(numbers)))
 }
 
-fn read_floats<T: ArrowPrimitiveType>(
+/// Floats of a tensor. JSON has no infinity: a number that becomes one is beyond the type.
+fn read_floats<T>(
     name: &str,
+    tensor_type: TensorType,
     flat: &[&Value],
     narrow: fn(f64) -> T::Native,
-) -> Result<ArrayRef, ServeError> {
+) -> Result<ArrayRef, ServeError>
+where
+    T: ArrowPrimitiveType,
+    T::Native: Into<f64>,
+{
     let number = |value: &&Value| {
         if value.is_null() {
             return Ok(None);
         }
-        let number = value.as_f64();
+        let number = value.as_f64().map(narrow);
+        let number = number.filter(|number| Into::<f64>::into(*number).is_finite());
         number
-            .map(|number| Some(narrow(number)))
-            .ok_or_else(|| wrong_value(name, TensorType::Float64, value))
+            .map(Some)
+            .ok_or_else(|| wrong_value(name, tensor_type, value))
     };
     let numbers: Vec<Option<T::Native>> = flat.iter().map(number).collect::<Result<_, _>>()?;
     Ok(Arc::new(PrimitiveArray::<T>::from_iter(numbers)))
@@ -303,6 +314,8 @@ mod tests {
             (TensorType::Bytes, json!(["a", "b", 1])),
             (TensorType::Bool, json!([true, false, 1])),
             (TensorType::Float32, json!([1, 2, "3"])),
+            (TensorType::Float32, json!([1, 2, 1e39])),
+            (TensorType::Float16, json!([1, 2, 70_000])),
         ];
         for (tensor_type, data) in wrong {
             assert!(read_json("x", tensor_type, 3, &data).is_err(), "{data}");

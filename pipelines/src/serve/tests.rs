@@ -427,6 +427,39 @@ fn files_wait_for_their_turn_while_others_are_answered() {
     assert_eq!(answer.status, 200, "{:?}", answer.body);
 }
 
+/// The answer to rows of JSON for the shop.
+fn apply_json(server: &TestServer, body: &str) -> TestAnswer {
+    let request = Request::post("/apply").body(Body::from(body.to_owned()));
+    server.call(request.unwrap())
+}
+
+#[test]
+fn large_ids_are_the_ones_that_were_sent_or_are_refused() {
+    let server = TestServer::start(limits());
+    // A float in another row does not change an integer.
+    let rows = r#"[{ "id": 9007199254740993, "price": 1 }, { "id": 1e3, "price": 2.5 }]"#;
+    let answer = json_of(&apply_json(&server, rows));
+    assert_eq!(answer["rows"][0]["id"], 9_007_199_254_740_993_i64);
+    assert_eq!(answer["rows"][1]["id"], 1000);
+    let refused = apply_json(&server, r#"[{ "id": 9007199254740992.0, "price": 1 }]"#);
+    assert_eq!(refused.status, 400);
+    let text = refused.error();
+    assert!(text.contains("send integers"), "{text}");
+}
+
+#[test]
+fn wrong_methods_have_errors_of_json() {
+    let server = TestServer::start(limits());
+    let request = Request::get("/apply").body(Body::empty()).unwrap();
+    let refused = server.call(request);
+    assert_eq!(refused.status, 405);
+    assert_eq!(refused.header("allow"), "POST");
+    assert_eq!(
+        refused.error(),
+        "`/apply` does not take the method GET; see /openapi.json"
+    );
+}
+
 #[test]
 fn damaged_files_are_refused_with_their_fault() {
     let server = TestServer::start(limits());
