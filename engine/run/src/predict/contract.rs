@@ -207,7 +207,9 @@ impl ForecastContract<'_> {
                 };
                 let message = format!("the prediction of {} {problem}", self.row_text(batch, row)?);
                 let hint = "a model gives null for rows whose features are missing or not finite: \
-                            `impute` them before it";
+                            `impute` them before it. A difference of `target` gives null for \
+                            series without the earlier value that it adds: leave those out, by a \
+                            `filter` or by `active_within` of `future_rows`";
                 return Err(Fault::new(codes::BAD_ROW, message).column(name).hint(hint));
             }
             if let Some(value) = column
