@@ -509,6 +509,36 @@ fn a_last_time_that_most_series_do_not_reach_is_named() {
     }
 }
 
+/// From the end of a short month, the end of a longer one is a month away.
+#[test]
+fn ends_of_months_are_one_step_apart() {
+    for (days, horizon, every) in [
+        (["01-31", "02-29", "03-31"], "3mo", "1mo"),
+        (["01-30", "02-29", "03-30"], "3mo", "1mo"),
+        (["03-31", "06-30", "09-30"], "2q", "1q"),
+        (["06-30", "09-30", "12-31"], "2q", "1q"),
+    ] {
+        let shop = TestDirectory::new();
+        let mut rows = String::from("day,item,qty\n");
+        for item in ["a", "b"] {
+            for day in days {
+                rows += &format!("2024-{day},{item},1\n");
+            }
+        }
+        shop.write("sales.csv", &rows);
+        let spec = format!(
+            "version: 1\nname: ends\nsources:\n  sales: {{ csv: {{ path: sales.csv }}, time: day, keys: [item] }}\n\
+             steps:\n  f:\n    from: sales\n    do:\n\
+             \x20     - future_rows: {{ horizon: {horizon}, every: {every} }}\n\
+             sinks:\n  out: {{ from: f, split: future, parquet: {{ path: out }} }}\n"
+        );
+        shop.write("spec.yaml", &spec);
+        let run = shop.forebay(&["run", "spec.yaml", "--json"]).expect(0);
+        let warnings = run.summary()["warnings"].to_string();
+        assert!(!warnings.contains("further apart"), "{days:?}: {warnings}");
+    }
+}
+
 /// Steps of days behind weekly rows lead to days that never have rows.
 #[test]
 fn steps_shorter_than_the_distance_of_all_rows_are_named() {

@@ -404,13 +404,16 @@ impl SeriesEnds {
         let mut sparse = 0;
         let mut sparse_end = None;
         let previous_times = SeriesEnds::previous_times(latest)?;
+        let month_days = self.month_days(latest)?;
         for (series, time) in times.values().iter().copied().enumerate() {
             if previous_times.is_null(series) || !activity.includes(time) {
                 continue;
             }
             let previous = previous_times.value(series);
             paired += 1;
-            if self.is_sparse(previous, time) {
+            let month_day = month_days.as_ref().and_then(|days| value_at(days, series));
+            let month_day = month_day.and_then(|day| u32::try_from(day).ok());
+            if self.is_sparse(previous, time, month_day) {
                 sparse += 1;
                 sparse_end = sparse_end.or(Some([previous, time]));
             }
@@ -429,10 +432,11 @@ impl SeriesEnds {
         })
     }
 
-    /// True if two times of a series are further apart than a step.
-    fn is_sparse(&self, previous: i64, time: i64) -> bool {
+    /// True if two times of a series are further apart than a step. The series may lie on a later day of the month than
+    /// the first of them, which is then the last day of a shorter one.
+    fn is_sparse(&self, previous: i64, time: i64, month_day: Option<u32>) -> bool {
         let next = match &self.clock {
-            Some(clock) => clock.later(previous, self.every),
+            Some(clock) => clock.continued(previous, self.every, month_day, None),
             None => previous.checked_add(self.every.ticks),
         };
         next.is_some_and(|next| next < time)
