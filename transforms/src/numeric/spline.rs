@@ -20,7 +20,7 @@ use crate::shared::{ask_quantiles, bad_value, doubles, finding_at, mark_outside,
 /// In: columns of numbers. Out: a fixed-size list of `float32`. The knots lie between the least and the greatest value,
 /// at equal distances or at quantiles, and continue beyond them at the outer distances. Values beyond the knots that
 /// were learned have the numbers of the nearest one. Null and NaN give zeros; neither counts. An infinity leaves no
-/// knots and is a fault when fitting. One distinct value, or nothing seen: knots at the distance 1. State: 6 KiB, or a
+/// knots and is a fault when fitting, as are values whose distances no double holds (1e308, 1e-310). One distinct value, or nothing seen: knots at the distance 1. State: 6 KiB, or a
 /// sample of about `7.3 / epsilon^2` rows of 16 bytes. Follows scikit-learn's `SplineTransformer`.
 ///
 /// ```yaml
@@ -106,6 +106,9 @@ impl Transform for SplineBasis {
                 let knots = config.knots_of(finding_at(findings, 0)?);
                 let knots = knots.map_err(|fault| fault.column(&column))?;
                 let basis = BasisFunctions::new(&knots, config.degree);
+                basis
+                    .check_distances()
+                    .map_err(|fault| fault.column(&column))?;
                 Ok(LoweredMap::new(move |inputs, _| {
                     let [column] = inputs else {
                         return Err(Fault::internal("splines received other columns"));
@@ -193,6 +196,24 @@ impl BasisFunctions {
             knots: padded,
             degree,
         }
+    }
+
+    /// Refuses knots between which float64 cannot divide: their distances overflow, or have lost their digits.
+    fn check_distances(&self) -> Result<()> {
+        for pair in self.knots.windows(2) {
+            let distance = pair[1] - pair[0];
+            let is_usable = distance == 0.0 || distance.is_normal();
+            if is_usable && pair.iter().all(|knot| knot.is_finite()) {
+                continue;
+            }
+            let message = format!(
+                "the knots {:e} and {:e} are too far from each other, or too near, for float64",
+                pair[0], pair[1]
+            );
+            return Err(Fault::new(codes::NOT_FINITE, message)
+                .hint("`standardize` the column before, or `clip` it"));
+        }
+        Ok(())
     }
 
     /// Number of functions.

@@ -1440,6 +1440,13 @@ fn splines_as_scikit_learn() {
     ] {
         check_fault(json!({ "spline": settings }), infinite(), code);
     }
+    for values in [[1e308, -1e308], [0.0, 1e-310]] {
+        check_fault(
+            json!({"spline": {"columns": ["x"]}}),
+            vec![col("x", f64s(&values))],
+            codes::NOT_FINITE,
+        );
+    }
 }
 
 #[test]
@@ -1883,6 +1890,20 @@ fn normal_quantiles_as_scikit_learn() {
                 0.0,
                 0.31863936396437514,
                 5.19933758270342,
+            ]),
+        )],
+    );
+    // Infinities are the least and the greatest value.
+    check(
+        json!({"normal_quantiles": {"columns": ["x"], "q": 4, "exact": true}}),
+        vec![col("x", f64s(&[-INF, INF, 1.0, 2.0]))],
+        vec![col(
+            "x",
+            f64s(&[
+                -5.199337582605575,
+                5.19933758270342,
+                -0.43072729929545744,
+                0.43072729929545767,
             ]),
         )],
     );
