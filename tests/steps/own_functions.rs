@@ -322,6 +322,43 @@ fn results_that_are_no_columns_are_refused() {
 }
 
 #[test]
+fn values_of_lists_that_a_type_does_not_hold_are_refused() {
+    if !has_pyarrow() {
+        return;
+    }
+    let shop = shop();
+    let module = "def fractions(batch):\n    return [1.5] * batch.num_rows\n\n\
+                  def large(batch):\n    return [1e300] * batch.num_rows\n\n\
+                  def flags(batch):\n    return [True] * batch.num_rows\n\n\
+                  def days(batch):\n    return [19783] * batch.num_rows\n\n\
+                  def whole(batch):\n    return (2.0 for _ in range(batch.num_rows))\n";
+    shop.write("cleaning.py", module);
+    let cases = [
+        ("fractions", "int32", "its column `y` is not int32"),
+        ("large", "float32", "its column `y` is not float32"),
+        ("flags", "float64", "its column `y` is boolean, not float64"),
+        ("days", "date", "its column `y` is int64, not date"),
+    ];
+    for (function, data_type, words) in cases {
+        let step = format!(
+            "python: {{ function: 'cleaning:{function}', columns: [s], returns: {{ y: {data_type} }} }}"
+        );
+        spec(&shop, &step);
+        let refused = shop.forebay(&["run", "spec.yaml"]).expect(65);
+        assert!(
+            refused.stderr.contains(words),
+            "{words}: {}",
+            refused.stderr
+        );
+    }
+    spec(
+        &shop,
+        "python: { function: 'cleaning:whole', columns: [s], returns: { y: int32 } }",
+    );
+    shop.forebay(&["run", "spec.yaml"]).expect(0);
+}
+
+#[test]
 fn an_exception_names_its_row() {
     if !has_pyarrow() {
         return;

@@ -147,6 +147,49 @@ def type_name(kind):
     return names.get(str(kind), str(kind))
 
 
+def array_of_values(value, kind):
+    """An array of a list, or of an array of NumPy or pandas: of this kind, or of another one that does not become it.
+
+    pyarrow alone cuts off the fractions of a list, and takes numbers for dates and flags for numbers.
+    """
+    import pyarrow
+    import pyarrow.types as types
+
+    if not hasattr(value, "__len__"):
+        value = list(value)
+    array = pyarrow.array(value, type=kind)
+    is_number = types.is_integer(kind) or types.is_floating(kind)
+    if not is_number and not types.is_temporal(kind):
+        return array
+    try:
+        values = pyarrow.array(value)
+    except (pyarrow.ArrowException, TypeError, ValueError, OverflowError):
+        # Of several kinds, each of which becomes this one.
+        return array
+    if types.is_floating(values.type):
+        # A safe cast: it refuses fractions.
+        return values.cast(kind) if types.is_integer(kind) else values
+    is_other = types.is_boolean(values.type) or (types.is_integer(values.type) and not is_number)
+    return values if is_other else array
+
+
+def converted(array, kind):
+    """The array as another kind of text or numbers. A number that becomes infinite does not fit."""
+    import pyarrow
+    import pyarrow.types as types
+
+    narrow = array.cast(kind)
+    if types.is_floating(array.type):
+        import pyarrow.compute as compute
+
+        double = pyarrow.float64()
+        is_end = compute.is_inf(narrow.cast(double))
+        is_lost = compute.and_not(is_end, compute.is_inf(array.cast(double)))
+        if compute.any(is_lost).as_py():
+            raise ValueError("a value is beyond the type")
+    return narrow
+
+
 def array_of(value, field):
     """A column of the declared type."""
     import pyarrow
@@ -161,11 +204,13 @@ def array_of(value, field):
         value = pyarrow.concat_arrays(value.chunks) if value.num_chunks else value.combine_chunks()
     try:
         if not isinstance(value, pyarrow.Array):
-            return pyarrow.array(value, type=field.type)
+            value = array_of_values(value, field.type)
+            if isinstance(value, pyarrow.ChunkedArray):
+                value = value.combine_chunks()
         if value.type == field.type:
             return value
         if is_convertible(value.type, field.type):
-            return value.cast(field.type)
+            return converted(value, field.type)
     except (pyarrow.ArrowException, TypeError, ValueError, OverflowError) as error:
         first_line = (str(error).splitlines() or [""])[0]
         raise ReturnedFault(

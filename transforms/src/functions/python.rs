@@ -30,8 +30,9 @@ const DRIVER: &str = include_str!("driver.py");
 /// In: the chosen columns, as a `pyarrow.RecordBatch`, or as a data frame of pandas or Polars, or a matrix of NumPy
 /// (`frames`). Out: the declared columns. The function returns a table or a data frame of them, or a dict of columns;
 /// where one column is declared, the column alone will do. Columns are arrays of Arrow, NumPy or pandas, series of Polars,
-/// or lists. Integers and floats of another width are converted where each value fits (floats are rounded); other types
-/// are a fault. pandas has NaN for null in numbers, in both directions.
+/// or lists. Integers and floats of another width are converted where each value fits (floats are rounded), and whole
+/// floats of lists and of NumPy and pandas become integers; other types are a fault. pandas has NaN for null in numbers, in
+/// both directions.
 ///
 /// Without `by`, the function must be row-wise: a row's output depends on the row alone, since batches are cut
 /// differently from run to run. A column is then as old as its youngest input for the check of leaks. With `by: series`
