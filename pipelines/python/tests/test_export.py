@@ -497,6 +497,35 @@ def test_numbers_beyond_those_of_categories_were_never_seen(tmp_path: pathlib.Pa
     assert predicted[0] > 50 > predicted[1]
 
 
+TEXTS = """
+version: 1
+name: texts
+sources:
+  data: { parquet: { path: "data/*.parquet" } }
+steps:
+  features: { from: data, do: [{ ordinal: { columns: [full, gaps], unknown: missing } }] }
+sinks:
+  trees: { from: features, train: { path: out/trees, model: gbdt, label: y, dense: [full, gaps], rounds: 2 } }
+"""
+
+
+def test_empty_texts_that_are_categories_are_not_described_as_missing(tmp_path: pathlib.Path) -> None:
+    if not os.path.exists(os.environ.get("FOREBAY_BIN", "")):
+        pytest.skip("there is no program")
+    full = [["", "a", "b"][row % 3] for row in range(300)]
+    gaps = [[None, "a", "b"][row % 3] for row in range(300)]
+    table = pyarrow.table({"full": full, "gaps": gaps, "y": [float(row % 3) for row in range(300)]})
+    (tmp_path / "data").mkdir()
+    pyarrow.parquet.write_table(table, tmp_path / "data" / "a.parquet")
+    (tmp_path / "spec.yaml").write_text(TEXTS)
+    for arguments in [("run", "spec.yaml"), ("export", "out/trees", "trees.onnx")]:
+        ended = forebay(tmp_path, *arguments)
+        assert ended.returncode == 0, ended.stderr
+    session = onnxruntime.InferenceSession(tmp_path / "trees.onnx")
+    described = json.loads(session.get_modelmeta().custom_metadata_map["forebay.inputs"])
+    assert {column["name"]: column["missing"] for column in described} == {"full": None, "gaps": ""}
+
+
 TARGETS = """
 version: 1
 name: targets

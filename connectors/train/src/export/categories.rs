@@ -47,6 +47,10 @@ impl<'a> LookUp<'a> {
     fn add(&self, graph: &mut GraphBuilder, input: &TypedValue) -> Result<Value> {
         let data_type = plain_type(&input.data_type);
         if input.tensor_type == TensorType::String {
+            if self.tokens.iter().any(String::is_empty) {
+                // The empty text is that category: a row without a text cannot be told from it.
+                graph.without_missing(&input.value);
+            }
             return Ok(self.add_texts(graph, &input.value));
         }
         if !data_type.is_integer() && *data_type != DataType::Boolean {

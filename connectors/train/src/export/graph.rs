@@ -66,6 +66,15 @@ impl GraphBuilder {
         name.to_owned()
     }
 
+    /// Describes an input as one without a value that stands for a missing one.
+    pub fn without_missing(&mut self, name: &str) {
+        for input in &mut self.inputs {
+            if input["name"] == name {
+                input["missing"] = Json::Null;
+            }
+        }
+    }
+
     /// An input of a list of texts per row: shorter lists have empty texts at their ends.
     pub fn list_input(&mut self, name: &str) -> Value {
         let parts = DimensionProto {
