@@ -206,7 +206,7 @@ fn to_type(values: &ArrayRef, data_type: &DataType) -> Result<ArrayRef> {
 fn not_invertible(column: &str, reason: &str) -> Fault {
     let message = format!("`{column}` cannot be inverted: {reason}");
     Fault::new(codes::UNSUPPORTED, message).column(column).hint(
-        "give only columns that scalers, `log1p`, `power`, `normal_quantiles`, `g_and_h`, \
-             `vocabulary` and `ordinal` make",
+        "give only columns that scalers without `by`, `log1p`, `power`, `normal_quantiles`, \
+             `g_and_h`, `vocabulary` and `ordinal` make",
     )
 }
