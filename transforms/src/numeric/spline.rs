@@ -20,8 +20,9 @@ use crate::shared::{ask_quantiles, bad_value, doubles, finding_at, mark_outside,
 /// In: columns of numbers. Out: a fixed-size list of `float32`. The knots lie between the least and the greatest value,
 /// at equal distances or at quantiles, and continue beyond them at the outer distances. Values beyond the knots that
 /// were learned have the numbers of the nearest one. Null and NaN give zeros; neither counts. An infinity leaves no
-/// knots and is a fault when fitting, as are values whose distances no double holds (1e308, 1e-310). One distinct value, or nothing seen: knots at the distance 1. State: 6 KiB, or a
-/// sample of about `7.3 / epsilon^2` rows of 16 bytes. Follows scikit-learn's `SplineTransformer`.
+/// knots and is a fault when fitting, as are values whose distances no double holds (1e308, 1e-310). One distinct value,
+/// or nothing seen: knots at the distance 1. State: 6 KiB, or a sample of about `7.3 / epsilon^2` rows of 16 bytes. Follows
+/// scikit-learn's `SplineTransformer`.
 ///
 /// ```yaml
 /// - spline: { columns: [price], knots: 8, suffix: _curve }
@@ -211,7 +212,7 @@ impl BasisFunctions {
                 pair[0], pair[1]
             );
             return Err(Fault::new(codes::NOT_FINITE, message)
-                .hint("`standardize` the column before, or `clip` it"));
+                .hint("scale the column before, such as by `min_max`"));
         }
         Ok(())
     }
