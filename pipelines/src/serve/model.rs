@@ -552,8 +552,8 @@ fn prediction_schema(
     Ok(Arc::new(Schema::new(fields)))
 }
 
-/// Values of an input that its type can hold: fractions and floats beyond exact ones are refused for integers, and numbers
-/// for texts.
+/// Values of an input that its type can hold: fractions and floats beyond exact ones are refused for integers, numbers for
+/// texts.
 fn fitting_input(field: &Field, array: ArrayRef) -> Result<ArrayRef, ServeError> {
     let input_type = field.data_type();
     let array_type = array.data_type();
