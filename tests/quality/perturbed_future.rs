@@ -370,6 +370,38 @@ fn rows_that_are_not_compared_are_counted() {
     }
 }
 
+/// Who lists a column as known says that it is planned; what is made of the label, by any name, is not.
+#[test]
+fn known_columns_made_of_the_label_are_compared() {
+    let check = |steps: &str, label: &str, code: i32| {
+        let shop = TestDirectory::new();
+        history(&shop);
+        let text = format!(
+            "version: 1\nname: test\nsources:\n  demand:\n    csv: {{ path: history.csv }}\n    time: day\n    keys: \
+             [store]\nsteps:\n  features:\n    from: demand\n    do:\n{steps}label: {{ {label} }}\nsinks:\n  net: {{ from: \
+             features, train: {{ path: out, model: gbdt, label: qty, dense: [planned], categorical: [], rounds: 3 }} }}\n"
+        );
+        shop.write("spec.yaml", &text);
+        let args = ["check", "spec.yaml", "--perturb-future", "--at=2016-01-20"];
+        let call = shop.forebay(&[&args[..], &["--memory=256MiB"]].concat());
+        let call = call.expect(code);
+        format!("{}{}", call.stdout, call.stderr)
+    };
+    let lag = |by: &str, column: &str| {
+        format!(
+            "      - lag: {{ columns: [{column}], by: [{by}] }}\n      - rename: {{ {column}_lag_{by}: planned }}\n"
+        )
+    };
+    let known = "column: qty, horizon: 7d, known: [planned]";
+    let all = check(&lag("1d", "qty"), known, 65);
+    assert!(
+        all.contains("`planned` in sink `net` moves when later rows are scrambled"),
+        "{all}"
+    );
+    check(&lag("7d", "qty"), known, 0);
+    check(&lag("1d", "price"), known, 0);
+}
+
 #[test]
 fn real_flights() {
     let Some(data) = crate::support::real_data("flights") else {

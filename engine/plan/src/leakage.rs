@@ -18,7 +18,8 @@ use crate::feature_facts::ReaderFacts;
 use crate::label_horizon::LabelHorizon;
 use crate::step_columns::FEED_FORMAT;
 use crate::{
-    BaseDataset, BoundPipeline, FutureFlow, NodeFlow, OpStream, base_column, unknown_column,
+    BaseDataset, BoundPipeline, ColumnLineage, FutureFlow, NodeFlow, OpStream, base_column,
+    unknown_column,
 };
 
 /// Rows with the columns that must be known when the label is predicted.
@@ -148,6 +149,13 @@ pub(crate) fn check_leakage(
     let Some(label) = &pipeline.label else {
         return Ok(());
     };
+    // If its values were known, every feature made of them would pass.
+    if label.known.contains(&label.column) {
+        let message = format!("`{0}` is the label, and `known` lists it", label.column);
+        let fault = Fault::new(codes::LEAKAGE, message).column(&label.column);
+        let hint = "take it out of `known`: its values are those that are predicted";
+        return Err(fault.at(label.at.as_ref()).hint(hint));
+    }
     let Some(horizon) = LabelHorizon::of(label, pipeline, bound)? else {
         return Ok(());
     };
@@ -222,7 +230,8 @@ pub enum KnownAhead {
 }
 
 /// Distance ahead of the known rows for which columns of a sink or a training must be known, in nanoseconds, or in ticks where
-/// times are whole numbers: columns that a model takes, and that the label does not list as known.
+/// times are whole numbers: columns that a model takes, and that the label does not list as known. Those that it lists and
+/// that are made of the label are none that is planned, and have to be known, too.
 pub fn known_ahead(
     pipeline: &Pipeline,
     bound: &BoundPipeline,
@@ -244,8 +253,14 @@ pub fn known_ahead(
         LabelHorizon::Rows(_) => KnownAhead::Rows(steps),
     };
     let ages = ColumnAges::new(pipeline, bound, label);
+    let mut lineage = ColumnLineage::new(bound);
+    let label_origins = lineage.label_origins(&label.column);
     for column in rows.columns {
-        if label.known.contains(&column) {
+        if label.known.contains(&column)
+            && lineage
+                .origins(rows.flow, &column)
+                .is_disjoint(&label_origins)
+        {
             continue;
         }
         let lengths_of_column = match (rows.strategy, rows.flow.future.as_deref()) {

@@ -43,6 +43,25 @@ impl<'a> ColumnLineage<'a> {
         self.of_streams(&flow.streams, column)
     }
 
+    /// The source columns that hold a label: the only one that it is made from, or those of its name.
+    pub fn label_origins(&mut self, label: &str) -> BTreeSet<ColumnOrigin> {
+        let bound = self.bound;
+        let mut holding = BTreeSet::new();
+        for flow in bound.flows.values() {
+            if flow.schema.field_with_name(label).is_err() {
+                continue;
+            }
+            let origins = self.origins(flow, label);
+            let is_only = origins.len() == 1;
+            for origin in origins {
+                if is_only || origin.column == label {
+                    holding.insert(origin);
+                }
+            }
+        }
+        holding
+    }
+
     fn of_streams(&mut self, streams: &[OpStream], column: &str) -> BTreeSet<ColumnOrigin> {
         let mut origins = BTreeSet::new();
         for stream in streams {

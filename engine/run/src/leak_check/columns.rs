@@ -81,7 +81,7 @@ impl TimedPipeline {
 }
 
 /// The columns of a source that keep their values: keys, times, parts of the split, and the columns
-/// that the spec declares as known.
+/// that the spec declares as known, but for those that hold the label.
 pub(super) fn fixed_columns(
     pipeline: &Pipeline,
     bound: &BoundPipeline,
@@ -91,10 +91,18 @@ pub(super) fn fixed_columns(
         .source(source)
         .into_iter()
         .flat_map(|source| source.keys.iter().chain(&source.time));
-    let known_columns = pipeline.label.iter().flat_map(|label| &label.known);
-    let mut fixed: BTreeSet<String> = declared.chain(known_columns).cloned().collect();
+    let mut fixed: BTreeSet<String> = declared.cloned().collect();
     if let Some(label) = &pipeline.label {
         let mut lineage = ColumnLineage::new(bound);
+        let label_origins = lineage.label_origins(&label.column);
+        let mut of_label = BTreeSet::new();
+        for origin in &label_origins {
+            if origin.source == source {
+                of_label.insert(&origin.column);
+            }
+        }
+        let known_columns = label.known.iter().filter(|name| !of_label.contains(name));
+        fixed.extend(known_columns.cloned());
         for flow in bound.flows.values() {
             for name in &label.known {
                 if flow.schema.field_with_name(name).is_err() {
@@ -102,7 +110,7 @@ pub(super) fn fixed_columns(
                 }
                 // The columns that a known column is computed from are known, too, but for the label.
                 for origin in lineage.origins(flow, name) {
-                    if origin.source == source && origin.column != label.column {
+                    if origin.source == source && !label_origins.contains(&origin) {
                         fixed.insert(origin.column);
                     }
                 }
