@@ -277,7 +277,10 @@ fn versions_are_those_of_the_log() {
         assert_eq!(rows.num_rows(), files * 3, "{time}");
     }
     for (source, expected) in [
-        ("path: table, version: 9", "the table has no version 9"),
+        (
+            "path: table, version: 9",
+            "the table has no version 9: its newest is 4",
+        ),
         (
             "path: table, timestamp: \"2020-01-01\"",
             "no version that is so old",

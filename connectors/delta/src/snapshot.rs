@@ -37,20 +37,34 @@ pub(super) enum VersionChoice {
 }
 
 impl VersionChoice {
-    /// The fault of a version that cannot be read. A log that is in order may lack the version.
-    fn explain(self, fault: Fault, table_name: &str) -> Fault {
-        if fault.code() != codes::CORRUPT {
+    /// The fault of a version that cannot be read. A log that is in order may lack the version: `newest` is the newest one
+    /// that it has.
+    fn explain(self, fault: Fault, newest: Option<u64>, table_name: &str) -> Fault {
+        // Where a log was cleaned up, nothing is left of its first versions, as if there were no table.
+        let is_missing = fault.code() == codes::NO_INPUT && newest.is_some();
+        if fault.code() != codes::CORRUPT && !is_missing {
             return fault;
         }
-        let (message, hint) = match self {
-            VersionChoice::Latest => return fault,
-            VersionChoice::Exactly(version) => (
-                format!("the table has no version {version}"),
-                "name a later one that the log still has, or leave `version` out",
+        let (message, hint) = match (self, newest) {
+            (VersionChoice::Latest, _) => return fault,
+            (VersionChoice::Exactly(version), Some(newest)) if version > newest => (
+                format!("the table has no version {version}: its newest is {newest}"),
+                "name an earlier one, or leave `version` out".to_owned(),
             ),
-            VersionChoice::AsOf(_) => (
+            (VersionChoice::Exactly(version), Some(newest)) => (
+                format!("the table has no version {version} in its log any more"),
+                format!(
+                    "a log is cleaned up in time: name a later one, up to {newest}, or leave \
+                     `version` out"
+                ),
+            ),
+            (VersionChoice::Exactly(version), None) => (
+                format!("the table has no version {version}"),
+                "name a later one that the log still has, or leave `version` out".to_owned(),
+            ),
+            (VersionChoice::AsOf(_), _) => (
                 "the table has no version that is so old".to_owned(),
-                "name a later time, or leave `timestamp` out",
+                "name a later time, or leave `timestamp` out".to_owned(),
             ),
         };
         let missing = Fault::new(codes::NO_INPUT, message).cause(fault);
@@ -125,7 +139,13 @@ impl TableSnapshot {
                 if choice == VersionChoice::Latest && fault.code() == codes::NO_INPUT {
                     return Ok(None);
                 }
-                return Err(choice.explain(fault, &table_name));
+                let newest = if choice == VersionChoice::Latest {
+                    None
+                } else {
+                    open(&engine, table_place, VersionChoice::Latest).ok()
+                };
+                let newest = newest.map(|snapshot| snapshot.version());
+                return Err(choice.explain(fault, newest, &table_name));
             }
         };
         Ok(Some(TableSnapshot {
@@ -362,4 +382,25 @@ fn int_at(record: &StructArray, name: &str, row: usize) -> KernelResult<Option<i
         return Ok(None);
     }
     Ok(Some(numbers.value(row)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_that_is_not_there_is_told_from_no_table() {
+        let unreadable = || Fault::new(codes::CORRUPT, "the log cannot be read");
+        let no_table = || no_table_fault("t");
+        for (version, fault, newest, expected) in [
+            (9, unreadable(), Some(4), "no version 9: its newest is 4"),
+            (2, no_table(), Some(4), "no version 2 in its log any more"),
+            (2, unreadable(), None, "no version 2"),
+            (2, no_table(), None, "there is no Delta table here"),
+        ] {
+            let explained = VersionChoice::Exactly(version).explain(fault, newest, "t");
+            let said = explained.message();
+            assert!(said.contains(expected), "{version}: {said}");
+        }
+    }
 }
