@@ -9,7 +9,7 @@ use forebay_model::{NumberMarks, Result, TextRules};
 use forebay_storage::StorageClient;
 use serde_json::{Map, Value};
 
-use crate::files::encoding::TextEncoding;
+use crate::files::encoding::{TextEncoding, looks_like_utf16};
 use crate::files::list::list_files;
 use crate::files::rows::{self, RowFormat};
 use crate::files::stream::stream_fault;
@@ -417,7 +417,8 @@ fn add_header(records: &[Vec<String>], dialect: &mut CsvFindings) {
 }
 
 fn encoding_of(head: &[u8]) -> TextEncoding {
-    if head.starts_with(b"\xff\xfe") || head.starts_with(b"\xfe\xff") {
+    let has_mark = head.starts_with(b"\xff\xfe") || head.starts_with(b"\xfe\xff");
+    if has_mark || looks_like_utf16(head) {
         return TextEncoding::Utf16;
     }
     match std::str::from_utf8(head) {
@@ -621,6 +622,15 @@ mod tests {
             (b"a,b\nM\xfcller,1\n", json!({"encoding": "windows-1252"})),
             (
                 b"\xff\xfea\0;\0b\0\n\x001\0;\x002\0\n\0",
+                json!({"encoding": "utf-16", "delimiter": ";"}),
+            ),
+            // Without a mark, in both orders of bytes.
+            (
+                b"a\0;\0b\0\n\x001\0;\x002\0\n\0",
+                json!({"encoding": "utf-16", "delimiter": ";"}),
+            ),
+            (
+                b"\0a\0;\0b\0\n\x001\0;\x002\0\n",
                 json!({"encoding": "utf-16", "delimiter": ";"}),
             ),
             (b"a,b\n\"x;y;z\",\"1;2\"\n", json!({})),

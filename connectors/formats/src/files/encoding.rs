@@ -2,7 +2,7 @@
 
 use std::io::{self, Read};
 
-use encoding_rs::{Decoder, DecoderResult, UTF_8, UTF_16LE, WINDOWS_1252};
+use encoding_rs::{Decoder, DecoderResult, UTF_8, UTF_16BE, UTF_16LE, WINDOWS_1252};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -11,6 +11,9 @@ const BLOCK_BYTES: usize = 64 << 10;
 
 /// The first bytes of many files of UTF-8.
 const UTF8_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// The first bytes of most files of UTF-16, for both orders of bytes.
+const UTF16_MARKS: [&[u8]; 2] = [b"\xff\xfe", b"\xfe\xff"];
 
 /// The encoding of a text file. One that begins with the byte order mark of UTF-8 is read as that where Latin-1 or
 /// Windows-1252 is declared.
@@ -26,7 +29,7 @@ pub enum TextEncoding {
     /// The encoding of western versions of Windows: Latin-1 with more letters and signs.
     #[serde(rename = "windows-1252", alias = "cp1252")]
     Windows1252,
-    /// UTF-16 with a byte order mark; little-endian without one.
+    /// UTF-16 with a byte order mark. Without one, the bytes that are 0 in commas and line ends tell the order.
     #[serde(rename = "utf-16")]
     Utf16,
 }
@@ -68,21 +71,28 @@ struct DecodedReader {
 }
 
 impl DecodedReader {
-    /// Reads a block. The first one has as many bytes as a mark at least, if the stream has them.
+    /// Reads a block. The first one is full, if the stream has so many bytes: it tells the encoding.
     fn read_block(&mut self) -> io::Result<usize> {
         if self.is_begun {
             return self.stream.read(&mut self.block);
         }
         self.is_begun = true;
         let mut read = 0;
-        while read < UTF8_MARK.len() {
+        while read < self.block.len() {
             match self.stream.read(&mut self.block[read..])? {
                 0 => break,
                 bytes => read += bytes,
             }
         }
-        if self.block[..read].starts_with(UTF8_MARK) {
+        let bytes = &self.block[..read];
+        let is_utf16 = self
+            .decoder
+            .as_ref()
+            .is_some_and(|decoder| decoder.encoding() == UTF_16LE);
+        if bytes.starts_with(UTF8_MARK) {
             self.decoder = Some(UTF_8.new_decoder());
+        } else if is_utf16 && is_big_endian(bytes) {
+            self.decoder = Some(UTF_16BE.new_decoder());
         }
         Ok(read)
     }
@@ -112,6 +122,32 @@ impl DecodedReader {
             )),
         }
     }
+}
+
+/// True if text of UTF-16 without a mark has its greater byte first: that of all ASCII letters is 0.
+fn is_big_endian(bytes: &[u8]) -> bool {
+    if UTF16_MARKS.iter().any(|mark| bytes.starts_with(mark)) {
+        return false;
+    }
+    let [even, odd] = zero_bytes(bytes);
+    even > odd
+}
+
+/// True if bytes without a mark look like UTF-16: every second one is often 0, and no other.
+pub(crate) fn looks_like_utf16(bytes: &[u8]) -> bool {
+    let [even, odd] = zero_bytes(bytes);
+    even.min(odd) == 0 && even.max(odd) * 4 > bytes.len()
+}
+
+/// The number of bytes at even and at odd places that are 0.
+fn zero_bytes(bytes: &[u8]) -> [usize; 2] {
+    let mut zeros = [0; 2];
+    for (position, byte) in bytes.iter().enumerate() {
+        if *byte == 0 {
+            zeros[position % 2] += 1;
+        }
+    }
+    zeros
 }
 
 impl Read for DecodedReader {
@@ -154,6 +190,9 @@ mod tests {
             .collect();
         assert_eq!(decoded(TextEncoding::Utf16, &little).unwrap(), long);
         assert_eq!(decoded(TextEncoding::Utf16, &big).unwrap(), long);
+        // Without their marks.
+        assert_eq!(decoded(TextEncoding::Utf16, &little[2..]).unwrap(), long);
+        assert_eq!(decoded(TextEncoding::Utf16, &big[2..]).unwrap(), long);
         assert_eq!(
             decoded(TextEncoding::Latin1, b"M\xfc\x80").unwrap(),
             "M\u{fc}\u{80}"
@@ -171,5 +210,7 @@ mod tests {
             assert_eq!(decoded(encoding, b"\xef").unwrap(), "\u{ef}");
         }
         assert!(decoded(TextEncoding::Utf16, &[0xff, 0xfe, 0x00, 0xd8, 0x20, 0x00]).is_err());
+        assert!(looks_like_utf16(&little[2..]) && looks_like_utf16(&big[2..]));
+        assert!(!looks_like_utf16(b"a,b\n1,\0\n") && !looks_like_utf16(b""));
     }
 }
