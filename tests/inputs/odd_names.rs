@@ -6,9 +6,12 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, StringArray};
+use arrow::array::{
+    ArrayRef, AsArray, BinaryArray, DurationSecondArray, FixedSizeBinaryArray, Int64Array,
+    ListArray, RecordBatch, StringArray,
+};
 use arrow::compute::cast;
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, Int64Type};
 use parquet::arrow::ArrowWriter;
 use serde_json::Value;
 
@@ -39,7 +42,7 @@ fn copies(from: &str, to: &str, partition_by: &str) -> String {
 /// Values of two columns of all rows, sorted.
 fn pairs(rows: &RecordBatch) -> Vec<(String, i64)> {
     let texts = cast(&rows["k:k"], &DataType::Utf8).unwrap();
-    let numbers = rows["n"].as_primitive::<arrow::datatypes::Int64Type>();
+    let numbers = rows["n"].as_primitive::<Int64Type>();
     let mut pairs: Vec<(String, i64)> = texts
         .as_string::<i32>()
         .iter()
@@ -90,6 +93,36 @@ fn odd_values_name_folders_once() {
         run("there.yaml", copies("data", "out", "\"k:k\""))["nothing_new"],
         true
     );
+}
+
+/// Bytes would come back as the digits of their names, or as a number.
+#[test]
+fn values_without_a_text_name_no_folders() {
+    let shop = TestDirectory::new();
+    let numbers = Int64Array::from_iter_values(0..2);
+    let list = ListArray::from_iter_primitive::<Int64Type, _, _>([Some([Some(1)]), None]);
+    let bytes = FixedSizeBinaryArray::try_from_iter(["ab", "cd"].iter()).unwrap();
+    let columns: Vec<(&str, ArrayRef)> = vec![
+        ("n", Arc::new(numbers)),
+        ("list", Arc::new(list)),
+        ("bytes", Arc::new(bytes)),
+        (
+            "binary",
+            Arc::new(BinaryArray::from_iter_values(["ab", "c"])),
+        ),
+        ("length", Arc::new(DurationSecondArray::from(vec![1, 2]))),
+    ];
+    write(&shop.path("data/a.parquet"), columns);
+    for column in ["list", "bytes", "binary", "length"] {
+        shop.write("spec.yaml", &copies("data", "out", column));
+        for command in ["check", "run"] {
+            let call = shop.forebay(&[command, "spec.yaml"]).expect(78);
+            let expected = format!("folders cannot be named after `{column}`");
+            assert!(call.stderr.contains(&expected), "{}", call.stderr);
+        }
+    }
+    shop.write("spec.yaml", &copies("data", "out", "n"));
+    shop.forebay(&["run", "spec.yaml"]).expect(0);
 }
 
 #[test]
@@ -173,10 +206,7 @@ fn a_file_of_the_same_size_and_time_is_read_anew() {
     let run = || {
         shop.forebay(&["run", "spec.yaml", "--json"]).expect(0);
         let rows = shop.rows("out");
-        rows["n"]
-            .as_primitive::<arrow::datatypes::Int64Type>()
-            .values()
-            .to_vec()
+        rows["n"].as_primitive::<Int64Type>().values().to_vec()
     };
     let before = put(0);
     assert_eq!(run(), (0..6).collect::<Vec<_>>());

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use arrow::datatypes::Field;
+use arrow::datatypes::{DataType, Field};
 use forebay_cluster::Cluster;
 use forebay_commit::{
     Artifact, AttemptFence, Manifest, StateLease, StateStore, check_name_lengths, output_root,
@@ -13,7 +13,7 @@ use forebay_contract::{ConnectorRegistry, Sink, Source};
 use forebay_execute::{FOLDER_BYTES_MAX, IntervalFilter, RunState, SourceInput, truncate_at};
 use forebay_model::{
     BATCH_ROWS_DEFAULT, ContentId, DataSplit, Dataset, Fault, Interval, Pipeline, PipelineSink,
-    PipelineSource, Result, TimeCutoff, codes, encode_path_part,
+    PipelineSource, Result, TimeCutoff, codes, encode_path_part, logical_type, type_words,
 };
 use forebay_plan::{
     BaseDataset, BoundPipeline, FUTURE_PART, NodeFlow, OpStream, PassWork, Program, SinkWork,
@@ -587,7 +587,7 @@ impl Session {
         })
     }
 
-    /// Checks that the columns by which sinks partition and sort exist.
+    /// Checks that the columns by which sinks partition and sort exist, and that folders can be named after them.
     pub(crate) fn check_layouts(
         &self,
         pipeline: &Pipeline,
@@ -606,6 +606,13 @@ impl Session {
                 encode_path_part(name).len() + "=1".len() > FOLDER_BYTES_MAX
             });
             faults.extend(long.map(|name| long_folder_fault(name).at(sink.at.as_ref())));
+            for name in &layout.partition_by {
+                if let Ok(field) = flow.schema.field_with_name(name)
+                    && !names_folders(field.data_type())
+                {
+                    faults.push(unnamed_folder_fault(field).at(sink.at.as_ref()));
+                }
+            }
             let columns = layout.partition_by.iter().chain(&layout.sort_by);
             let missing = columns.filter(|name| flow.schema.field_with_name(name).is_err());
             faults.extend(
@@ -865,6 +872,30 @@ fn no_time_fault(sink: &PipelineSink, range: WrittenRange<'_>) -> Fault {
 /// The first tick at or after a time.
 pub(crate) fn first_tick(from: &str, time: &Field) -> Result<i64> {
     Ok(TimeCutoff::before(from).last_tick(time)?.saturating_add(1))
+}
+
+/// True if the values of a type have texts, as the names of folders, that are no other values when they are read.
+fn names_folders(data_type: &DataType) -> bool {
+    let data_type = logical_type(data_type);
+    let is_without_text = matches!(
+        data_type,
+        DataType::Binary
+            | DataType::FixedSizeBinary(_)
+            | DataType::Duration(_)
+            | DataType::Interval(_)
+    );
+    !is_without_text && !data_type.is_nested()
+}
+
+fn unnamed_folder_fault(field: &Field) -> Fault {
+    let message = format!(
+        "folders cannot be named after `{}`, which is {}: its values are not read back",
+        field.name(),
+        type_words(field.data_type())
+    );
+    Fault::new(codes::COLUMN_TYPE, message)
+        .column(field.name())
+        .hint("partition by a column of texts, numbers, booleans, dates or times")
 }
 
 /// The fault of a column whose name is too long for that of a folder.

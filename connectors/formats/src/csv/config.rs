@@ -531,7 +531,8 @@ pub struct CsvSink {
     /// The folder or URL that the output goes to.
     #[setters(skip)]
     pub path: String,
-    /// Columns that become folders named `column=value` and are left out of the files.
+    /// Columns that become folders named `column=value` and are left out of the files. They hold no lists, structs, bytes
+    /// or durations, which are not read back from names.
     #[serde(default)]
     pub partition_by: Vec<String>,
     /// A file is closed when it has reached this size.

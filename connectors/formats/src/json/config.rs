@@ -177,7 +177,8 @@ pub struct JsonSink {
     /// The folder or URL that the output goes to.
     #[setters(skip)]
     pub path: String,
-    /// Columns that become folders named `column=value` and are left out of the files.
+    /// Columns that become folders named `column=value` and are left out of the files. They hold no lists, structs, bytes
+    /// or durations, which are not read back from names.
     #[serde(default)]
     pub partition_by: Vec<String>,
     /// Columns by which rows are sorted inside each file.
