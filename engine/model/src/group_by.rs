@@ -229,13 +229,13 @@ impl TimeBucket {
         };
         let start = |time: i64| {
             let start = self.start(time, clock.as_ref());
-            start.ok_or_else(|| early_bucket_fault(time, times.data_type()))
+            start.ok_or_else(|| far_bucket_fault(time, times.data_type()))
         };
         if let Some(days) = times.as_primitive_opt::<Date32Type>() {
             let start_day = |day: i32| {
                 let start_day = start(i64::from(day))?;
                 i32::try_from(start_day)
-                    .map_err(|_| early_bucket_fault(i64::from(day), times.data_type()))
+                    .map_err(|_| far_bucket_fault(i64::from(day), times.data_type()))
             };
             return Ok(std::sync::Arc::new(
                 days.try_unary::<_, Date32Type, Fault>(start_day)?,
@@ -267,10 +267,10 @@ impl TimeBucket {
     }
 }
 
-/// A fault for a time whose bucket begins before the times of its column's type.
-fn early_bucket_fault(time: i64, data_type: &DataType) -> Fault {
+/// A fault for a time whose bucket does not begin within the times of its column's type.
+fn far_bucket_fault(time: i64, data_type: &DataType) -> Fault {
     let message = format!(
-        "the bucket of the time {time} begins before the first one that {} holds",
+        "the bucket of the time {time} lies beyond the times that {} holds",
         type_words(data_type)
     );
     Fault::new(codes::OVERFLOW, message).hint("filter such rows before")
