@@ -620,7 +620,13 @@ fn json_fields_are_read_or_are_faults() {
                 "an empty object that is not after the sample",
                 b"{\"a\":1,\"meta\":{}}\n{\"a\":2,\"meta\":{\"k\":1}}\n",
                 sample(1),
-                Fault(&["meta"]),
+                Fault(&["is an object, and `meta` is a string", "rows: [1]"]),
+            ),
+            (
+                "an empty object among texts, and one that is not",
+                b"{\"meta\":{}}\n{\"meta\":{\"k\":1}}\n{\"meta\":\"x\"}\n{\"meta\":{ }}\n",
+                json!({"infer_rows": 1, "on_error": "missing"}),
+                Columns(&["meta string: {} null x {}"]),
             ),
             (
                 "a code as a text after the sample",

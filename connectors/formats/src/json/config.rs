@@ -21,7 +21,7 @@ use crate::parquet::{file_bytes_target, group_rows_max};
 /// hold all of their digits, else as strings; fields that are always null or `{}` are strings, those that are always
 /// `[]` lists of strings. A later value that does not fit the type is a fault, or null with `on_error: missing`, which
 /// the summary counts: `"1"` is a string and `1.0` a float, unless the column is declared as integers. A column of strings
-/// takes numbers and booleans as they are written.
+/// takes numbers, booleans and `{}` as they are written.
 ///
 /// ```yaml
 /// sources:

@@ -9,7 +9,6 @@ use arrow::array::{
 use arrow::datatypes::{DataType, FieldRef, Fields, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::json::ReaderBuilder;
-use arrow::json::reader::infer_json_schema_from_iterator;
 use forebay_model::{
     EXAMPLES_MAX, Fault, NameIndex, RECORD_BYTES_MAX, Result, TextRules, UnfitValues, ValueExample,
     codes, plain_integers, shorten, type_words,
@@ -27,7 +26,7 @@ use super::JsonSource;
 use super::known_fields::{KnownFields, UnreadableField};
 use super::one_pass::OnePassDecoder;
 use super::surrogates::unescape_surrogates;
-use super::unfit::{UnfitKind, unfit_kinds};
+use super::unfit::{UnfitKind, empty_objects, unfit_kinds};
 
 /// The mark that some programs put before UTF-8.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
@@ -303,8 +302,8 @@ impl JsonLineReader {
             Ok(batch) => return Ok(batch),
             Err(error) => error,
         };
-        // Fields that are always null or empty are read as texts, in whatever form they come.
-        if self.follow_empty_objects() {
+        // Fields that are always null or empty are read as texts, also where they are objects.
+        if self.write_empty_objects() {
             error = match self.decode_lines(rows) {
                 Ok(batch) => return Ok(batch),
                 Err(error) => error,
@@ -458,35 +457,33 @@ impl JsonLineReader {
             )
     }
 
-    /// Decodes empty objects where the lines have them instead of texts; returns false if nothing
-    /// changes.
-    fn follow_empty_objects(&mut self) -> bool {
+    /// Writes empty objects as texts where columns have texts; returns false if there are none. What becomes of one does
+    /// not depend on the lines that are read with it.
+    fn write_empty_objects(&mut self) -> bool {
+        let mut text = Vec::with_capacity(self.text.len());
+        let mut ends = Vec::with_capacity(self.ends.len());
         let mut start = 0;
-        let values = self.ends.iter().map(|end| {
+        let mut is_changed = false;
+        for end in &self.ends {
             let line = &self.text[start..*end];
             start = *end;
-            serde_json::from_slice::<Value>(line)
-                .map(without_listed_nulls)
-                .map_err(|error| ArrowError::JsonError(error.to_string()))
-        });
-        let Ok(inferred) = infer_json_schema_from_iterator(values) else {
-            return false;
-        };
-        let forms = inferred.fields();
-        let index = NameIndex::of_fields(forms);
-        let fields = self.schema.fields().iter().map(|field| {
-            let of = match index.get(field.name()) {
-                Some(position) => decoded_as_form(field.data_type(), forms[position].data_type()),
-                None => decoded_type(field.data_type()),
-            };
-            Arc::new(field.as_ref().clone().with_data_type(of))
-        });
-        let fields: Fields = fields.collect();
-        if fields == *self.decoded.fields() {
-            return false;
+            let mut copied = 0;
+            if serde_json::from_slice::<IgnoredAny>(line).is_ok() {
+                for bytes in empty_objects(line, self.schema.fields()) {
+                    text.extend_from_slice(&line[copied..bytes.start]);
+                    text.extend_from_slice(br#""{}""#);
+                    copied = bytes.end;
+                    is_changed = true;
+                }
+            }
+            text.extend_from_slice(&line[copied..]);
+            ends.push(text.len());
         }
-        self.set_decoded(fields);
-        true
+        if is_changed {
+            self.text = text;
+            self.ends = ends;
+        }
+        is_changed
     }
 
     /// Values of a column that became null.
@@ -741,32 +738,6 @@ fn decoded_type(of: &DataType) -> DataType {
     numbers_as_text(of, &is_text)
 }
 
-/// The type that a column is decoded as where some lines have it in a form: empty objects are no texts.
-fn decoded_as_form(of: &DataType, form: &DataType) -> DataType {
-    let inside = |field: &FieldRef, form: Option<&DataType>| {
-        let of = match form {
-            Some(form) => decoded_as_form(field.data_type(), form),
-            None => decoded_type(field.data_type()),
-        };
-        Arc::new(field.as_ref().clone().with_data_type(of))
-    };
-    match (of, form) {
-        (DataType::Utf8, DataType::Struct(fields)) if fields.is_empty() => form.clone(),
-        (DataType::Struct(fields), DataType::Struct(forms)) => {
-            let index = NameIndex::of_fields(forms);
-            let fields = fields.iter().map(|field| {
-                let position = index.get(field.name());
-                inside(field, position.map(|position| forms[position].data_type()))
-            });
-            DataType::Struct(fields.collect())
-        }
-        (DataType::List(field), DataType::List(form)) => {
-            DataType::List(inside(field, Some(form.data_type())))
-        }
-        _ => decoded_type(of),
-    }
-}
-
 /// A type in which numbers that `is_text` are strings.
 pub(super) fn numbers_as_text(of: &DataType, is_text: &dyn Fn(&DataType) -> bool) -> DataType {
     let inside = |field: &FieldRef| {
@@ -830,11 +801,6 @@ impl ColumnConversion {
                     values,
                     lists.nulls().cloned(),
                 )?))
-            }
-            (DataType::Struct(_), DataType::Utf8) => {
-                let text = |row| column.is_valid(row).then_some("{}");
-                let texts = (0..column.len()).map(text).collect::<StringArray>();
-                Ok(Arc::new(texts))
             }
             (DataType::Utf8, _) => self.convert_texts(column.as_string::<i32>(), of),
             (from, _) => Err(ArrowError::JsonError(format!(

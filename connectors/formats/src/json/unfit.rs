@@ -23,14 +23,31 @@ pub(super) fn unfit_kinds(line: &[u8], columns: &[FieldRef]) -> Vec<UnfitKind> {
     if scan.peek() != Some(b'{') {
         return unfit;
     }
-    scan_object(&mut scan, columns, &mut |column, bytes| {
+    scan_object(&mut scan, columns, &mut |column, bytes, _| {
         unfit.push(UnfitKind { column, bytes });
     });
     unfit
 }
 
-/// Receives the name of a top-level column and the bytes of a value.
-type TakeUnfit<'t> = &'t mut dyn FnMut(String, Range<usize>);
+/// The empty objects of a line where its columns have texts, which are read as the text `{}`. The line must be valid JSON.
+pub(super) fn empty_objects(line: &[u8], columns: &[FieldRef]) -> Vec<Range<usize>> {
+    let mut empty = Vec::new();
+    let mut scan = Scan { text: line, at: 0 };
+    if scan.peek() != Some(b'{') {
+        return empty;
+    }
+    scan_object(&mut scan, columns, &mut |_, bytes, of| {
+        let content = line[bytes.clone()].strip_prefix(b"{");
+        let is_empty = content.is_some_and(|content| content.trim_ascii() == b"}");
+        if is_empty && *of == DataType::Utf8 {
+            empty.push(bytes);
+        }
+    });
+    empty
+}
+
+/// Receives the name of a top-level column, the bytes of a value, and the type that there is at its place.
+type TakeUnfit<'t> = &'t mut dyn FnMut(String, Range<usize>, &DataType);
 
 fn scan_object(scan: &mut Scan<'_>, fields: &[FieldRef], take: TakeUnfit<'_>) {
     let index = NameIndex::new(fields.iter().map(|field| field.name().as_str()));
@@ -42,7 +59,7 @@ fn scan_object(scan: &mut Scan<'_>, fields: &[FieldRef], take: TakeUnfit<'_>) {
         match index.get(&name) {
             Some(position) => {
                 let of = fields[position].data_type();
-                scan_value(scan, of, &mut |bytes| take(name.clone(), bytes));
+                scan_value(scan, of, &mut |bytes, of| take(name.clone(), bytes, of));
             }
             None => scan.skip_value(),
         }
@@ -51,11 +68,11 @@ fn scan_object(scan: &mut Scan<'_>, fields: &[FieldRef], take: TakeUnfit<'_>) {
     scan.at += 1;
 }
 
-fn scan_value(scan: &mut Scan<'_>, of: &DataType, take: &mut dyn FnMut(Range<usize>)) {
+fn scan_value(scan: &mut Scan<'_>, of: &DataType, take: &mut dyn FnMut(Range<usize>, &DataType)) {
     let Some(first) = scan.peek() else { return };
     match (first, of) {
         (b'{', DataType::Struct(fields)) => {
-            scan_object(scan, fields, &mut |_, bytes| take(bytes));
+            scan_object(scan, fields, &mut |_, bytes, of| take(bytes, of));
         }
         (b'[', DataType::List(item)) => {
             scan.at += 1;
@@ -77,7 +94,7 @@ fn scan_value(scan: &mut Scan<'_>, of: &DataType, take: &mut dyn FnMut(Range<usi
             };
             if !is_fit {
                 let value = scan.text[start..scan.at].trim_ascii_end();
-                take(start..start + value.len());
+                take(start..start + value.len(), of);
             }
         }
     }
@@ -132,6 +149,26 @@ mod tests {
                 .map(|unfit| (unfit.column.as_str(), &line[unfit.bytes.clone()]))
                 .collect();
             assert_eq!(unfit, expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn empty_objects_are_found_where_texts_are() {
+        let field = |name: &str, of: DataType| Arc::new(Field::new(name, of, true));
+        let object = DataType::Struct(Fields::from(vec![field("x", DataType::Utf8)]));
+        let columns = [
+            field("t", DataType::Utf8),
+            field("n", DataType::Int64),
+            field("l", DataType::List(field("item", object))),
+        ];
+        for (line, expected) in [
+            (r#"{"t":"{}","n":1,"z":{}}"#, vec![]),
+            (r#"{"t": { } ,"n":{}}"#, vec!["{ }"]),
+            (r#"{"l":[{},{"x":{}},{"x":{"a":1}}],"t":[]}"#, vec!["{}"]),
+        ] {
+            let empty = empty_objects(line.as_bytes(), &columns);
+            let texts: Vec<&str> = empty.into_iter().map(|bytes| &line[bytes]).collect();
+            assert_eq!(texts, expected, "{line}");
         }
     }
 }
