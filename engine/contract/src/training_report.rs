@@ -112,8 +112,15 @@ impl BaselineReport {
         let is_beaten = |loss: f64| loss.is_finite() && self.loss > BETTER_SHARE * loss;
         let naive = self.naive.as_ref().filter(|naive| is_beaten(naive.loss));
         let of = |baseline: &str, loss: f64| {
+            // A smaller loss would contradict the words alone.
+            let margin = if self.loss < loss {
+                " by at least 1 %"
+            } else {
+                ""
+            };
             format!(
-                "no better than {baseline}: loss {:.5} against {loss:.5} on the validation rows",
+                "no better than {baseline}{margin}: loss {:.5} against {loss:.5} on the validation \
+                 rows",
                 self.loss
             )
         };
@@ -184,4 +191,31 @@ pub struct GroupFallback {
 
 fn is_zero(count: &u64) -> bool {
     *count == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_that_is_hardly_better_is_not_called_worse() {
+        let words = |loss: f64| {
+            let baseline = BaselineReport {
+                loss,
+                constant: 9.0,
+                naive: Some(NaiveBaseline {
+                    column: "lag".to_owned(),
+                    loss: 5.0,
+                }),
+            };
+            baseline.no_better_than()
+        };
+        let hardly = "no better than the naive forecast `lag` by at least 1 %: loss 4.99000 \
+                      against 5.00000 on the validation rows";
+        assert_eq!(words(4.99).as_deref(), Some(hardly));
+        let worse = "no better than the naive forecast `lag`: loss 5.10000 against 5.00000 on the \
+                     validation rows";
+        assert_eq!(words(5.1).as_deref(), Some(worse));
+        assert_eq!(words(4.9), None);
+    }
 }

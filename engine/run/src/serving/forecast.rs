@@ -574,8 +574,13 @@ impl ServedForecast {
         let mut texts = Vec::with_capacity(self.keys.len());
         for key in &self.keys {
             let column = rows.column_by_name(key.name());
+            let column = column.filter(|column| !column.is_null(row));
             let text = column.and_then(|column| array_value_to_string(column, row).ok());
-            texts.push(format!("`{}` {}", key.name(), text.unwrap_or_default()));
+            texts.push(format!(
+                "`{}` {}",
+                key.name(),
+                text.as_deref().unwrap_or("null")
+            ));
         }
         if texts.is_empty() {
             return "any series".to_owned();
