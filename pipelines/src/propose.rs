@@ -17,7 +17,7 @@ use forebay_plan::sql_name;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-use crate::present::units;
+use crate::present::{printable, units};
 use crate::spec;
 
 /// Maximum number of columns that together identify a series.
@@ -140,6 +140,9 @@ impl DataSample<'_> {
         for finding in &self.dialect.findings {
             text += &format!("# In its files, {finding}.\n");
         }
+        if let Some(left_out) = self.dataset.left_out.text() {
+            text += &format!("# {}.\n", printable(&left_out));
+        }
         text += &self.column_table(&facts, &series, rows);
         text += &self.source_section(&series);
         let name = self.name;
@@ -185,25 +188,28 @@ impl DataSample<'_> {
         format!(
             "# `--label COLUMN` names what is predicted, such as `--label {}`: it gets lags and \
              means of the\n# time before where there are series, and is not changed itself.\n#\n",
-            number.name
+            printable(&number.name)
         )
     }
 
     /// Comment with the facts of each column.
     fn column_table(&self, facts: &[ColumnFacts], series: &SeriesGuess, rows: usize) -> String {
+        // A line end in a name must not end the comment.
+        let mut names = Vec::with_capacity(facts.len());
         let mut width = 0;
         for column in facts {
-            width = width.max(column.name.chars().count());
+            let name = printable(&column.name);
+            width = width.max(name.chars().count());
+            names.push(name);
         }
         let mut text = format!("# Columns, by {}:\n", self.sample_words(rows));
-        for column in facts {
+        for (column, name) in facts.iter().zip(&names) {
             let role = match self.role(column, series, rows) {
                 Some(role) => format!(", {role}"),
                 None => String::new(),
             };
             text += &format!(
-                "#   {:width$}  {:9}  {}% null, {} distinct{role}\n",
-                column.name,
+                "#   {name:width$}  {:9}  {}% null, {} distinct{role}\n",
                 type_label(&column.data_type),
                 percent_text(column.nulls, rows),
                 units::grouped(column.distinct as u64),
@@ -484,8 +490,14 @@ fn step_of(kind: &str, columns: &[String], options: &str) -> Option<String> {
 
 /// A filter of the rows that have a label.
 fn label_filter(label: &str) -> String {
-    let condition = format!("{} IS NOT NULL", short_sql_name(label)).replace('\'', "''");
-    format!("filter: {{ sql: '{condition}', when: learning }}")
+    let condition = format!("{} IS NOT NULL", short_sql_name(label));
+    let needs_escapes = condition.contains("${") || condition.contains(char::is_control);
+    let scalar = if needs_escapes {
+        quoted(&condition)
+    } else {
+        format!("'{}'", condition.replace('\'', "''"))
+    };
+    format!("filter: {{ sql: {scalar}, when: learning }}")
 }
 
 /// A column in SQL, in quotes where its name needs them.
@@ -755,7 +767,8 @@ fn quoted(text: &str) -> String {
     if is_plain(text) {
         text.to_owned()
     } else {
-        serde_json::Value::from(text).to_string()
+        // A spec has `$${` where the text `${` is meant.
+        serde_json::Value::from(text.replace("${", "$${")).to_string()
     }
 }
 

@@ -158,6 +158,25 @@ fn new_writes_a_formatted_spec() {
     shop.forebay(&["check", "wide.yaml"]).expect(0);
 }
 
+/// Names of columns and of files are data: whatever is in them, the spec can be read, and means them.
+#[test]
+fn new_writes_names_of_any_letters() {
+    let shop = TestDirectory::new();
+    std::fs::create_dir(shop.path("odd")).unwrap();
+    shop.write("odd/a.csv", "\"a\nsteps: b\",\"${c}\"\n1,x\n2,y\n");
+    shop.write("odd/notes.bin", "\u{1}");
+    shop.write("${x}.csv", "a,b\n1,x\n2,y\n");
+    for (data, spec) in [("odd", "odd.yaml"), ("${x}.csv", "named.yaml")] {
+        shop.forebay(&["new", data, "--out", spec]).expect(0);
+        shop.forebay(&["fmt", "--check", spec]).expect(0);
+        shop.forebay(&["check", spec]).expect(0);
+    }
+    let text = std::fs::read_to_string(shop.path("odd.yaml")).unwrap();
+    let left_out = "# 1 file left out: `notes.bin`";
+    assert!(text.contains(left_out), "{text}");
+    shop.forebay(&["run", "odd.yaml"]).expect(0);
+}
+
 /// The project's own test.
 fn project_test(shop: &TestDirectory, args: &[&str]) -> ProgramOutput {
     let mut command = Command::new("bash");

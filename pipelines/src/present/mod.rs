@@ -32,4 +32,4 @@ pub(crate) mod training;
 pub mod units;
 
 pub(crate) use fit::{TERMINAL_COLUMNS, fit, output_columns};
-pub(crate) use printable::{printable_lines, printable_screen};
+pub(crate) use printable::{printable, printable_lines, printable_screen};
