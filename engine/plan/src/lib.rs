@@ -24,6 +24,7 @@ mod column_results;
 mod column_selector;
 mod column_units;
 mod constant_times;
+mod copied_operands;
 mod cut_texts;
 mod data_age;
 mod date_hours;

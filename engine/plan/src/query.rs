@@ -20,6 +20,7 @@ use datafusion::sql::sqlparser::ast::{self, Visit, Visitor};
 use forebay_model::{Fault, Result, codes, contains_floats, logical_type};
 
 use crate::canonical_floats::{canonical_key, canonical_key_in};
+use crate::copied_operands::refuse_many_copies;
 use crate::expression_depth::{checked_levels, with_planning_stack};
 use crate::local_times::localize_plan;
 use crate::misplanned::refuse_misplanned;
@@ -57,6 +58,7 @@ impl SqlCompiler {
             Statement::Statement(parsed) => match parsed.as_ref() {
                 ast::Statement::Query(parsed) => {
                     checked_levels(parsed.as_ref(), query)?;
+                    refuse_many_copies(parsed.as_ref(), query)?;
                     refuse_large_plan(parsed.as_ref(), query)?;
                     refuse_misplanned(parsed.as_ref(), query)?;
                     self.refuse_unstable(parsed.as_ref(), query)?;

@@ -21,6 +21,7 @@ use forebay_model::{Fault, Result, codes, logical_type, type_words};
 use crate::calendar_moves::moved_time_function;
 use crate::canonical_floats::canonical_key_function;
 use crate::checked_integers::{checked_integer_functions, checked_signs};
+use crate::copied_operands::refuse_many_copies;
 use crate::evaluation::{BoundedExpression, to_type};
 use crate::expression_depth::{
     checked_levels, is_shallow, with_evaluation_stack, with_planning_stack,
@@ -214,6 +215,7 @@ impl SqlCompiler {
         let parsed = self.context().state().sql_to_expr(text, &dialect);
         let parsed = parsed.map_err(|error| expression_fault(text, &Schema::empty(), &error))?;
         let levels = checked_levels(&parsed, text)?;
+        refuse_many_copies(&parsed, text)?;
         self.refuse_unstable(&parsed, text)?;
         Ok(levels)
     }
