@@ -74,6 +74,7 @@ mod passed_columns;
 mod plan_size;
 mod portable;
 mod program;
+mod pushed_filters;
 mod query;
 mod query_age;
 mod refit;

@@ -25,6 +25,7 @@ use crate::expression_depth::{checked_levels, with_planning_stack};
 use crate::local_times::localize_plan;
 use crate::misplanned::refuse_misplanned;
 use crate::plan_size::refuse_large_plan;
+use crate::pushed_filters::refuse_growing_filters;
 use crate::sql_faults::{query_fault, shown};
 use crate::strict_casts::checked_node;
 use crate::{GatherBy, GatherOp, QueryPlan, SqlCompiler};
@@ -102,6 +103,7 @@ impl SqlCompiler {
             .keys()
             .for_each(|name| drop(session.deregister_table(name.as_str())));
         drop(catalog);
+        refuse_growing_filters(&plan, query)?;
         let written = QueryPlan {
             plan: plan.clone(),
             data_age: BTreeMap::new(),
