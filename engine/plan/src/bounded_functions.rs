@@ -28,11 +28,14 @@ const MICROSECONDS_PER_DAY_MIN: i128 = 23 * 60 * 60 * 1_000_000;
 /// Bytes of an element of a list for which no better number is known.
 const ELEMENT_BYTES: u128 = 8;
 
+/// Bytes of the place where a text of a list begins.
+const OFFSET_BYTES: u128 = 4;
+
 /// Estimates the bytes of the output for a number of rows. A constant is a column of one row.
 type OutputBytes = fn(&[ArrayRef], usize) -> u128;
 
 /// The functions by name, each with its estimate.
-pub(crate) const BOUNDED: [(&str, &dyn FunctionGuard); 24] = [
+pub(crate) const BOUNDED: [(&str, &dyn FunctionGuard); 25] = [
     ("array_append", &GrowthBound(joined_values)),
     ("array_concat", &GrowthBound(joined_values)),
     ("array_prepend", &GrowthBound(joined_values)),
@@ -55,6 +58,7 @@ pub(crate) const BOUNDED: [(&str, &dyn FunctionGuard); 24] = [
     ("repeat", &OutputBound(repeated_text)),
     ("replace", &OutputBound(replaced_text)),
     ("rpad", &PaddingBound),
+    ("string_to_array", &GrowthBound(split_texts)),
     ("to_char", &OutputBound(formatted_text)),
     ("translate", &GrowthBound(translated_text)),
 ];
@@ -301,6 +305,53 @@ fn replaced_text(columns: &[ArrayRef], rows: usize) -> u128 {
             matches * replacement_length(row)
         })
         .sum()
+}
+
+/// Bytes of `string_to_array(text, delimiter)`: the text, and an offset for each part.
+fn split_texts(columns: &[ArrayRef], rows: usize) -> u128 {
+    let [texts, delimiters, ..] = columns else {
+        return 0;
+    };
+    let text_length = text_lengths(texts);
+    let delimiter_length = text_lengths(delimiters);
+    let bytes_with = |parts: &dyn Fn(usize) -> u128| -> u128 {
+        let bytes_of = |row: usize| text_length(row) + parts(row) * OFFSET_BYTES;
+        (0..rows).map(bytes_of).sum()
+    };
+    let most_bytes = bytes_with(&|row| text_length(row) / delimiter_length(row).max(1) + 1);
+    if most_bytes <= OUTPUT_BYTES_MAX {
+        return most_bytes;
+    }
+    // Parts are counted only where each letter could be one too many.
+    bytes_with(&part_counts(texts, delimiters))
+}
+
+/// Parts of texts by row. Without a delimiter each letter is one; an empty delimiter leaves the text whole.
+fn part_counts(texts: &ArrayRef, delimiters: &ArrayRef) -> impl Fn(usize) -> u128 {
+    let texts = text_views(texts);
+    let delimiters = text_views(delimiters);
+    move |row| {
+        let Some(text) = text_in(&texts, row) else {
+            return 0;
+        };
+        let parts = match text_in(&delimiters, row) {
+            Some("") => 1,
+            Some(delimiter) => text.split(delimiter).count(),
+            None => text.chars().count(),
+        };
+        parts as u128
+    }
+}
+
+fn text_views(texts: &ArrayRef) -> Option<ArrayRef> {
+    cast_with_options(texts, &DataType::Utf8View, &CastOptions::default()).ok()
+}
+
+/// The text of a row; `None` if it is null.
+fn text_in(views: &Option<ArrayRef>, row: usize) -> Option<&str> {
+    let texts = views.as_ref()?.as_string_view_opt()?;
+    let row = row_in(texts, row);
+    texts.is_valid(row).then(|| texts.value(row))
 }
 
 /// Bytes of `array_repeat(element, times)`.
@@ -684,6 +735,8 @@ mod tests {
             "to_char(TIMESTAMP '2020-01-01', repeat('%c', 4000000))".to_owned(),
             "translate(repeat('a', 32000000), 'a', '\u{1f600}')".to_owned(),
             "encode(repeat('a', 40000000), 'hex')".to_owned(),
+            "string_to_array(repeat(s, 20000000), NULL)".to_owned(),
+            "string_to_list(repeat(concat(s, ','), 10000000), ',')".to_owned(),
         ];
         for text in refused {
             let shown: String = text.chars().take(80).collect();
@@ -699,6 +752,13 @@ mod tests {
                 "{shown}: {says}"
             );
         }
+        // A long text with few parts is no larger than before.
+        let long: ArrayRef = Arc::new(StringArray::from(vec!["x".repeat(20 << 20)]));
+        let expression = sql
+            .expression("string_to_array(s, ',')", &schema())
+            .unwrap();
+        let split = (expression.kernel)(std::slice::from_ref(&long), 1).unwrap();
+        assert_eq!(split[0].len(), 1);
         // Large inputs give large outputs.
         let wide: ArrayRef = Arc::new(StringArray::from(vec!["x".repeat(20 << 20); 2]));
         for text in ["s || 'y'", "concat(s, 'y')", "s || s", "concat('y', s, s)"] {
