@@ -23,7 +23,7 @@ use crate::chunk_source::{ChunkIter, SpanRef};
 use crate::cluster_handle::ClusterHandle;
 use crate::pass_context::{PassContext, stop_check_of};
 use crate::read_ahead::{PlannedSpan, ReadAhead};
-use crate::run_state::{group_rows_max, scan_request};
+use crate::run_state::{group_bytes_max, group_rows_max, scan_request};
 use crate::scan_progress::ScanProgress;
 use crate::source_input::SourceInput;
 
@@ -717,6 +717,7 @@ impl LearnPass<'_> {
         let groups = ChunkGroups {
             tasks,
             rows_max: reader.group_rows_max(),
+            bytes_max: group_bytes_max(self.context.memory, self.context.threads),
             stop,
             memory: self.context.memory,
         };

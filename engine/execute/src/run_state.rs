@@ -239,3 +239,8 @@ pub fn group_rows_max(
         0
     }
 }
+
+/// Bytes of several chunks that pass through a chain together on one of the threads.
+pub fn group_bytes_max(memory: MemoryBudget, threads: usize) -> usize {
+    memory.rows_bytes() / threads.max(1)
+}

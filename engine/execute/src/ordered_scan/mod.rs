@@ -23,7 +23,7 @@ use crate::chunk_groups::ChunkGroups;
 use crate::chunk_source::{RangeReader, ReadMode, SpanRef};
 use crate::pass_context::PassContext;
 use crate::read_ahead::ReadAhead;
-use crate::run_state::group_rows_max;
+use crate::run_state::{group_bytes_max, group_rows_max};
 
 /// The window state, and the source of the next rows.
 pub struct ScanCursor<'g> {
@@ -131,6 +131,7 @@ impl OrderedScan<'_> {
             let groups = ChunkGroups {
                 tasks,
                 rows_max: group_rows_max(batch_rows, chain, context.memory, context.threads),
+                bytes_max: group_bytes_max(context.memory, context.threads),
                 stop,
                 memory: context.memory,
             };
