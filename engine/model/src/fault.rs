@@ -271,6 +271,9 @@ pub struct RelatedPlace {
 const TOO_MANY_OPEN_FILES: i32 = 24;
 const TOO_MANY_OPEN_IN_SYSTEM: i32 = 23;
 
+/// Error number for symbolic links that lead to each other.
+const TOO_MANY_LINKS: i32 = if cfg!(target_os = "linux") { 40 } else { 62 };
+
 /// Beginnings of the panics of the standard library and of tokio where the system refuses a thread.
 const REFUSED_THREAD_PANICS: [&str; 2] = ["failed to spawn thread", "OS can't spawn worker thread"];
 
@@ -383,6 +386,9 @@ impl Fault {
             let fault = Fault::new(codes::LIMIT, reached).cause(error);
             return fault.hint("raise the limit (`ulimit -n`), or lower --threads");
         }
+        if is_unusable_name(&error) {
+            return Fault::unusable_name(message, error);
+        }
         let fault = match error.kind() {
             Kind::PermissionDenied | Kind::ReadOnlyFilesystem => Fault::new(codes::ACCESS, message)
                 .hint("choose a writable directory, or change its permissions"),
@@ -390,11 +396,19 @@ impl Fault {
                 .hint("a part of the path is a file; choose another directory"),
             Kind::IsADirectory | Kind::DirectoryNotEmpty => Fault::new(codes::ACCESS, message)
                 .hint("the path is a directory; give the path of a file"),
-            Kind::InvalidFilename => Fault::new(codes::ACCESS, message)
-                .hint("the system does not accept this name; choose a shorter one"),
             _ => Fault::new(codes::STORAGE, message),
         };
         fault.cause(error)
+    }
+
+    /// A name that no retry makes usable, see [`is_unusable_name`]; `message` says which operation failed.
+    pub fn unusable_name(message: impl Into<String>, error: std::io::Error) -> Self {
+        let hint = match error.raw_os_error() {
+            Some(TOO_MANY_LINKS) => "links on the path lead to each other; give another path",
+            Some(_) => "the system does not accept this name; choose a shorter one",
+            None => "the system does not accept this name; choose another one",
+        };
+        Fault::new(codes::ACCESS, message).hint(hint).cause(error)
     }
 
     /// A full disk or an exceeded size limit; `message` says which operation failed.
@@ -824,6 +838,17 @@ pub fn find_io_error<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e std::io
 }
 
 /// True if the error means that a disk, quota or file size limit is full.
+/// True for the error of a path that is too long, has a NUL byte, or whose links lead to each other.
+pub fn is_unusable_name(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind as Kind;
+    match error.kind() {
+        Kind::InvalidFilename => true,
+        // The standard library refuses a NUL byte itself. Errors of decoders have a cause.
+        Kind::InvalidInput => error.raw_os_error().is_none() && error.get_ref().is_none(),
+        _ => error.raw_os_error() == Some(TOO_MANY_LINKS),
+    }
+}
+
 fn is_full(error: &std::io::Error) -> bool {
     use std::io::ErrorKind as Kind;
     matches!(
@@ -909,6 +934,23 @@ mod tests {
                 .hint_text()
                 .is_some_and(|hint| hint.contains("ulimit -n"))
         );
+    }
+
+    #[test]
+    fn names_that_never_work_are_not_tried_again() {
+        let long = std::fs::metadata("a".repeat(5_000)).err().unwrap();
+        let nul = std::fs::metadata("a\0b").err().unwrap();
+        let looped = std::io::Error::from_raw_os_error(TOO_MANY_LINKS);
+        for error in [long, nul, looped] {
+            let shown = error.to_string();
+            let fault = Fault::disk("the file cannot be read", error);
+            assert_eq!(fault.code(), codes::ACCESS, "{shown}");
+            assert!(fault.hint_text().is_some(), "{shown}");
+        }
+        let decoder = std::io::Error::new(std::io::ErrorKind::InvalidInput, "corrupt stream");
+        assert!(!is_unusable_name(&decoder));
+        let broken = std::io::Error::from_raw_os_error(5);
+        assert_eq!(Fault::disk("a read", broken).code(), codes::STORAGE);
     }
 
     #[test]

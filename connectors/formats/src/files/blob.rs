@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use forebay_model::{Fault, Result, codes};
+use forebay_model::{Fault, Result, codes, is_unusable_name};
 use forebay_storage::{RangeFetch, StorageClient, StorageLocation, time_disk_wait};
 
 use super::stamp::FileStamp;
@@ -119,6 +119,9 @@ pub(crate) fn io_fault(path: &str, error: io::Error) -> Fault {
         Ok(fault) => return fault.file(path),
         Err(error) => error,
     };
+    if is_unusable_name(&error) {
+        return Fault::unusable_name("the file cannot be read", error).file(path);
+    }
     let (code, message) = match error.kind() {
         io::ErrorKind::PermissionDenied => (codes::ACCESS, "the file may not be read"),
         io::ErrorKind::NotADirectory => (codes::ACCESS, "a part of the path is a file"),

@@ -4,7 +4,9 @@ use std::fs::Metadata;
 use std::io;
 use std::path::Path;
 
-use forebay_model::{Fault, LeftOutFiles, LeftOutReason, Result, codes, nearest_word};
+use forebay_model::{
+    Fault, LeftOutFiles, LeftOutReason, Result, codes, is_unusable_name, nearest_word,
+};
 use forebay_storage::{StorageClient, shell_path_hint};
 use object_store::ObjectMeta;
 
@@ -240,6 +242,9 @@ fn special_file_fault(path: &str) -> Fault {
 /// Fault for a listed file whose metadata cannot be read.
 fn metadata_fault(path: &Path, error: io::Error) -> Fault {
     let file = path.display().to_string();
+    if is_unusable_name(&error) {
+        return Fault::unusable_name("the file cannot be looked at", error).file(file);
+    }
     match error.kind() {
         io::ErrorKind::NotFound => Fault::new(codes::NOT_FOUND, "the link leads to nothing")
             .file(file)
