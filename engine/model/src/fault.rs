@@ -837,7 +837,6 @@ pub fn find_io_error<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e std::io
     None
 }
 
-/// True if the error means that a disk, quota or file size limit is full.
 /// True for the error of a path that is too long, has a NUL byte, or whose links lead to each other.
 pub fn is_unusable_name(error: &std::io::Error) -> bool {
     use std::io::ErrorKind as Kind;
@@ -849,6 +848,7 @@ pub fn is_unusable_name(error: &std::io::Error) -> bool {
     }
 }
 
+/// True if the error means that a disk, quota or file size limit is full.
 fn is_full(error: &std::io::Error) -> bool {
     use std::io::ErrorKind as Kind;
     matches!(
