@@ -71,8 +71,8 @@ pub use duration::parse_duration;
 pub use encoded_rows::decode_rows;
 pub use fault::{
     Fault, FaultCode, FaultDomain, FaultSite, RelatedPlace, Result, RetryAdvice, SpecLocation,
-    TextFragment, WireFault, catch_panic, catch_panic_at, codes, find_io_error,
-    is_unusable_name, listing, nearest_word, suggestion,
+    TextFragment, WireFault, catch_panic, catch_panic_at, codes, find_io_error, is_unusable_name,
+    listing, nearest_word, suggestion,
 };
 pub use finding::Finding;
 pub use finite::{count_not_finite, not_finite_rows};
