@@ -41,7 +41,8 @@ def parquet(
 
     path: The folder or URL that the output goes to.
     from_: The step or source to write.
-    partition_by: Columns that become folders named `column=value` and are left out of the files.
+    partition_by: Columns that become folders named `column=value` and are left out of the files. They hold no
+        lists, structs, bytes or durations, which are not read back from names.
     sort_by: Columns by which rows are sorted inside each file.
     file_bytes_target: A file is closed when it has reached this size. Default: 134217728.
     group_rows_max: Rows per row group at most. Default: 122880.
@@ -112,7 +113,8 @@ def arrow(
 
     path: The folder or URL that the output goes to.
     from_: The step or source to write.
-    partition_by: Columns that become folders named `column=value` and are left out of the files.
+    partition_by: Columns that become folders named `column=value` and are left out of the files. They hold no
+        lists, structs, bytes or durations, which are not read back from names.
     sort_by: Columns by which rows are sorted inside each file.
     file_bytes_target: A file is closed when it has reached this size. Default: 134217728.
     group_rows_max: Rows that are encoded together at most. Default: 122880.
@@ -150,7 +152,8 @@ def csv(
 
     path: The folder or URL that the output goes to.
     from_: The step or source to write.
-    partition_by: Columns that become folders named `column=value` and are left out of the files.
+    partition_by: Columns that become folders named `column=value` and are left out of the files. They hold no
+        lists, structs, bytes or durations, which are not read back from names.
     file_bytes_target: A file is closed when it has reached this size. Default: 134217728.
     group_rows_max: Rows that are encoded together at most. Default: 122880.
     null_text: The text that is written for null. Name it in the `nulls` of the source that reads the files.
@@ -190,7 +193,8 @@ def json(
 
     path: The folder or URL that the output goes to.
     from_: The step or source to write.
-    partition_by: Columns that become folders named `column=value` and are left out of the files.
+    partition_by: Columns that become folders named `column=value` and are left out of the files. They hold no
+        lists, structs, bytes or durations, which are not read back from names.
     sort_by: Columns by which rows are sorted inside each file.
     file_bytes_target: A file is closed when it has reached this size. Default: 134217728.
     group_rows_max: Rows that are encoded together at most. Default: 122880.

@@ -286,7 +286,7 @@ def json(
     these hold all of their digits, else as strings; fields that are always null or `{}` are strings, those that are
     always `[]` lists of strings. A later value that does not fit the type is a fault, or null with `on_error:
     missing`, which the summary counts: `"1"` is a string and `1.0` a float, unless the column is declared as
-    integers. A column of strings takes numbers and booleans as they are written.
+    integers. A column of strings takes numbers, booleans and `{}` as they are written.
 
     path: A file, a folder, or a pattern with `*`, `**` and `?`; local or a URL. In brackets, as in `[*]`, these
         characters stand for themselves.

@@ -1468,10 +1468,11 @@ def normal_quantiles(
 
     In: columns of numbers. Out: doubles stay doubles, all other numbers give `float32`. The rank is interpolated
     between `q` quantiles from the least to the greatest value; equal values have the middle of their ranks. What
-    lies at or beyond the least and the greatest value gives -5.1993 and 5.1993, the values of the ranks 1e-7 and 1
-    - 1e-7. Null stays null and NaN stays NaN; neither counts, infinities do. Nothing seen: 0. State: a sample of
-    about `7.3 / epsilon^2` rows of 16 bytes, or the distinct values, spilled beyond the budget. Follows scikit-
-    learn's `QuantileTransformer` with `output_distribution="normal"`.
+    lies at or beyond the least and the greatest value, or nearer to it than 1e-7, gives -5.1993 and 5.1993, the
+    values of the ranks 1e-7 and 1 - 1e-7: `standardize` columns of such small numbers before. Null stays null and
+    NaN stays NaN; neither counts, infinities do. Nothing seen: 0. State: a sample of about `7.3 / epsilon^2` rows
+    of 16 bytes, or the distinct values, spilled beyond the budget. Follows scikit-learn's `QuantileTransformer`
+    with `output_distribution="normal"`.
 
     columns: Columns of numbers.
     q: Number of quantiles, the least and the greatest value among them; 2 to 100,000. Default: 1000.
@@ -1700,7 +1701,8 @@ def pooled(
     and a row without a time gets null. State: a table of some 60 bytes for each group and time that occurs, and
     some 300 while it is made, spilled beyond the budget. It is learned from the rows that the step is fitted on: an
     artifact that is applied uses the table that it was made with, and knows nothing of the rows that it is applied
-    to.
+    to. With `fit_on` a part of a split by time, windows of later rows are empty: use a step of its own without
+    `fit_on`.
 
     columns: Columns of numbers.
     compute: Which statistics.
@@ -1802,7 +1804,8 @@ def python(
     (`frames`). Out: the declared columns. The function returns a table or a data frame of them, or a dict of
     columns; where one column is declared, the column alone will do. Columns are arrays of Arrow, NumPy or pandas,
     series of Polars, or lists. Integers and floats of another width are converted where each value fits (floats are
-    rounded); other types are a fault. pandas has NaN for null in numbers, in both directions.
+    rounded), and whole floats of lists and of NumPy and pandas become integers; other types are a fault. pandas has
+    NaN for null in numbers, in both directions.
 
     Without `by`, the function must be row-wise: a row's output depends on the row alone, since batches are cut
     differently from run to run. A column is then as old as its youngest input for the check of leaks. With `by:
@@ -2107,9 +2110,9 @@ def spline(
     In: columns of numbers. Out: a fixed-size list of `float32`. The knots lie between the least and the greatest
     value, at equal distances or at quantiles, and continue beyond them at the outer distances. Values beyond the
     knots that were learned have the numbers of the nearest one. Null and NaN give zeros; neither counts. An
-    infinity leaves no knots and is a fault when fitting. One distinct value, or nothing seen: knots at the distance
-    1. State: 6 KiB, or a sample of about `7.3 / epsilon^2` rows of 16 bytes. Follows scikit-learn's
-    `SplineTransformer`.
+    infinity leaves no knots and is a fault when fitting, as are values whose distances no double holds (1e308,
+    1e-310). One distinct value, or nothing seen: knots at the distance 1. State: 6 KiB, or a sample of about `7.3 /
+    epsilon^2` rows of 16 bytes. Follows scikit-learn's `SplineTransformer`.
 
     columns: Columns of numbers.
     knots: Number of knots, the least and the greatest value among them; 2 to 1,000. Default: 5.
