@@ -58,9 +58,9 @@ impl ColumnSizes {
                 let Some(condition) = &join.filter else {
                     return Ok(0);
                 };
-                let left = self.columns(&join.left)?;
-                let right = self.columns(&join.right)?;
-                expanded_parts(condition, &[left, right])
+                let left_columns = self.columns(&join.left)?;
+                let right_columns = self.columns(&join.right)?;
+                expanded_parts(condition, &[left_columns, right_columns])
             }
             _ => Ok(0),
         }
@@ -113,13 +113,13 @@ impl ColumnSizes {
             }
             LogicalPlan::Join(join) => {
                 // A join that keeps the columns of one side has no more fields than it.
-                let left = self.of(&join.left)?;
-                let right = self.of(&join.right)?;
+                let left_sizes = self.of(&join.left)?;
+                let right_sizes = self.of(&join.right)?;
                 let fields = join.schema.fields().len();
-                if fields == right.len() && fields != left.len() {
-                    return Ok(right.to_vec());
+                if fields == right_sizes.len() && fields != left_sizes.len() {
+                    return Ok(right_sizes.to_vec());
                 }
-                Ok([left.as_ref(), right.as_ref()].concat())
+                Ok([left_sizes.as_ref(), right_sizes.as_ref()].concat())
             }
             LogicalPlan::Window(window) => Ok(self.of(&window.input)?.to_vec()),
             LogicalPlan::Filter(filter) => Ok(self.of(&filter.input)?.to_vec()),

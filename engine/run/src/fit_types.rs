@@ -230,8 +230,9 @@ pub(crate) fn fit_values(column: &ArrayRef, field: &Field, rules: TextRules) -> 
 }
 
 /// True if one type holds times, and the other one numbers or booleans.
-fn is_time_beside_number(one: &DataType, other: &DataType) -> bool {
-    (one.is_temporal() && is_number_type(other)) || (is_number_type(one) && other.is_temporal())
+fn is_time_beside_number(first: &DataType, second: &DataType) -> bool {
+    (first.is_temporal() && is_number_type(second))
+        || (is_number_type(first) && second.is_temporal())
 }
 
 fn is_number_type(data_type: &DataType) -> bool {
