@@ -16,6 +16,10 @@ use crate::sql_faults::shown;
 /// Most levels of an expression. A filter that long was written by a program, and has a shorter form.
 pub(crate) const EXPRESSION_LEVELS_MAX: usize = 500;
 
+/// Most operators in a chain that planning turns into nested calls: joined texts and lists, and shifts. The engine forms
+/// the names of all calls below a call whenever it asks for its type, so that the time grows with the third power.
+const CALL_OPERATORS_MAX: usize = 100;
+
 /// Levels up to which an expression is evaluated on the stack of the caller.
 const SHALLOW_LEVELS: usize = 64;
 
@@ -85,10 +89,25 @@ pub(crate) fn checked_levels(parsed: &impl Visit, text: &str) -> Result<usize> {
     let mut depth = DepthVisitor::default();
     // The visitor never breaks.
     let _ = parsed.visit(&mut depth);
+    if depth.call_operators_max > CALL_OPERATORS_MAX {
+        return Err(chain_fault(text, depth.call_operators_max));
+    }
     if depth.levels_max <= EXPRESSION_LEVELS_MAX {
         return Ok(depth.levels_max);
     }
     Err(depth_fault(text, depth.levels_max))
+}
+
+fn chain_fault(text: &str, operators: usize) -> Fault {
+    let message = format!(
+        "`{}` chains {operators} of the operators `||`, `<<` and `>>`; at most \
+         {CALL_OPERATORS_MAX} are allowed",
+        shown(text)
+    );
+    Fault::new(codes::EXPRESSION, message).hint(
+        "one call `concat(a, b, ...)` joins many texts, and `array_concat(a, b, ...)` many lists; \
+         else compute a part in a step before",
+    )
 }
 
 fn depth_fault(text: &str, levels: usize) -> Fault {
@@ -130,6 +149,8 @@ fn written_type_levels(text: &str) -> usize {
 struct DepthVisitor {
     levels: usize,
     levels_max: usize,
+    call_operators: usize,
+    call_operators_max: usize,
 }
 
 impl DepthVisitor {
@@ -158,13 +179,32 @@ impl Visitor for DepthVisitor {
 
     fn pre_visit_expr(&mut self, expression: &ast::Expr) -> ControlFlow<()> {
         self.enter(1 + type_levels(expression));
+        if is_call_operator(expression) {
+            self.call_operators += 1;
+            self.call_operators_max = self.call_operators_max.max(self.call_operators);
+        }
         ControlFlow::Continue(())
     }
 
     fn post_visit_expr(&mut self, expression: &ast::Expr) -> ControlFlow<()> {
         self.leave(1 + type_levels(expression));
+        if is_call_operator(expression) {
+            self.call_operators = self.call_operators.saturating_sub(1);
+        }
         ControlFlow::Continue(())
     }
+}
+
+/// True for an operator that planning turns into the call of a function.
+fn is_call_operator(expression: &ast::Expr) -> bool {
+    let ast::Expr::BinaryOp { op, .. } = expression else {
+        return false;
+    };
+    use ast::BinaryOperator as Operator;
+    matches!(
+        op,
+        Operator::StringConcat | Operator::PGBitwiseShiftLeft | Operator::PGBitwiseShiftRight
+    )
 }
 
 /// Levels of nested types of a cast: an array of arrays has two.
