@@ -21,10 +21,25 @@ pub fn root() -> PathBuf {
         .to_owned()
 }
 
+/// Beginnings of the variables by which Cargo tells a program of its package.
+const PACKAGE_VARIABLES: [&str; 2] = ["CARGO_MANIFEST_", "CARGO_PKG_"];
+
 /// Cargo as it called this program.
 pub fn cargo() -> Command {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    program_in_root(program)
+    let mut command = program_in_root(program);
+    // The build script of `ring` runs again where they change, and all crates above it are compiled again: once here, and
+    // once more at the next build from a shell.
+    for (variable, _) in std::env::vars_os() {
+        let name = variable.to_string_lossy();
+        if PACKAGE_VARIABLES
+            .iter()
+            .any(|start| name.starts_with(start))
+        {
+            command.env_remove(&variable);
+        }
+    }
+    command
 }
 
 /// A program that runs in the root of the checkout.
@@ -143,5 +158,23 @@ impl Package {
         let folder = self.manifest_path.parent().unwrap_or(Path::new(""));
         let relative = folder.strip_prefix(root()).unwrap_or(folder);
         relative.to_string_lossy().into_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A test has the variables of its package.
+    #[test]
+    fn cargo_is_called_as_from_a_shell() {
+        let command = cargo();
+        for variable in ["CARGO_MANIFEST_DIR", "CARGO_PKG_NAME"] {
+            let is_removed = command
+                .get_envs()
+                .any(|(name, value)| name == variable && value.is_none());
+            let is_set = std::env::var_os(variable).is_some();
+            assert_eq!(is_removed, is_set, "{variable}");
+        }
     }
 }
