@@ -526,7 +526,7 @@ fn a_hidden_feature_without_a_value_in_the_future_is_found() {
     assert!(!said.contains("has no value in any"), "{said}");
 }
 
-/// What a step fills goes on where a table ends. The ledger counts it among the fills of the history.
+/// A step that fills a column hides that its table ends early: the ledger counts those rows among the other fills.
 #[test]
 fn filled_columns_that_end_early_are_told() {
     let imputed = "impute: { columns: [degrees], with: { constant: 0.0 } }";

@@ -370,7 +370,7 @@ fn rows_that_are_not_compared_are_counted() {
     }
 }
 
-/// Who lists a column as known says that it is planned; what is made of the label, by any name, is not.
+/// A column that is listed as known counts as planned, unless it is computed from the label: that one is compared.
 #[test]
 fn known_columns_made_of_the_label_are_compared() {
     let check = |steps: &str, label: &str, code: i32| {

@@ -40,7 +40,7 @@ impl VersionChoice {
     /// The fault of a version that cannot be read. A log that is in order may lack the version: `newest` is the newest one
     /// that it has.
     fn explain(self, fault: Fault, newest: Option<u64>, table_name: &str) -> Fault {
-        // Where a log was cleaned up, nothing is left of its first versions, as if there were no table.
+        // A log that was cleaned up has lost its first versions: the reader reports a missing table for each of them.
         let is_missing = fault.code() == codes::NO_INPUT && newest.is_some();
         if fault.code() != codes::CORRUPT && !is_missing {
             return fault;

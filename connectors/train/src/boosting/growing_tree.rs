@@ -287,9 +287,9 @@ mod tests {
                 let lefts: Vec<u32> = leaf_rows.iter().step_by(2).copied().collect();
                 let rights: Vec<u32> = leaf_rows.iter().skip(1).step_by(2).copied().collect();
                 leaf_rows.copy_from_slice(&[&lefts[..], &rights[..]].concat());
-                let left = leaf(2 * node, first, lefts.len());
-                let right = leaf(2 * node + 1, first + lefts.len(), rights.len());
-                tree.add_parts(index, [left, right]);
+                let left_leaf = leaf(2 * node, first, lefts.len());
+                let right_leaf = leaf(2 * node + 1, first + lefts.len(), rights.len());
+                tree.add_parts(index, [left_leaf, right_leaf]);
                 nodes.extend([2 * node, 2 * node + 1]);
             }
         }
